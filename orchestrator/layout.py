@@ -1,0 +1,160 @@
+"""Names of the files in a run directory. Pure: nothing here touches the disk.
+
+    <runs>/<name>/
+      job.yaml            the job file as the user gave it
+      spec.json           the resolved job
+      plan.json           every value the scripts were rendered from
+      train.json          the reference trainer's part of the job (absent for a script of yours)
+      script.sbatch       what the scheduler runs; `sbatch script.sbatch` by hand resumes the run
+      node.sh             what each node runs
+      events.jsonl        append-only: what fsdpq saw, decided and did, and why
+      finished.json       the end mark: the last step is done        (written by the training script)
+      cancelled.json      the cancel mark: nobody restarts this run  (written by `fsdpq cancel`)
+      no-progress         how many attempts in a row stopped without a new step (batch shell)
+      metrics.jsonl       one line a step, from rank 0
+      checkpoints/step-N/ published checkpoints only
+      attempts/N/         one start of the script
+      claims/             who restarts what, so that two watchers never do the same
+      submitit/           submitit's own folder
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLayout:
+    """Names of the files of one attempt."""
+
+    root: Path
+
+    @property
+    def start(self) -> Path:
+        """JSON from the batch shell: job_id, restart, nodes, started_at (seconds since 1970)."""
+        return self.root / "start.json"
+
+    @property
+    def exit(self) -> Path:
+        """JSON from the batch shell at its end: code, action, why, ended_at."""
+        return self.root / "exit.json"
+
+    @property
+    def resume(self) -> Path:
+        """JSON from rank 0: the step this attempt starts from, and what it quarantined."""
+        return self.root / "resume.json"
+
+    @property
+    def progress(self) -> Path:
+        """JSON from rank 0, replaced at most once a second: step, at."""
+        return self.root / "progress.json"
+
+    @property
+    def status(self) -> Path:
+        """JSON from the workers: how the attempt ended, as they saw it."""
+        return self.root / "status.json"
+
+    @property
+    def errors(self) -> Path:
+        """Folder of the error files, one a rank that raised."""
+        return self.root / "errors"
+
+    @property
+    def logs(self) -> Path:
+        """Folder of torchrun's logs, one folder a node."""
+        return self.root / "logs"
+
+
+@dataclass(frozen=True, slots=True)
+class RunLayout:
+    """Names of the files of one run."""
+
+    root: Path
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.root.name
+
+    @property
+    def job_file(self) -> Path:
+        """The job file as the user gave it."""
+        return self.root / "job.yaml"
+
+    @property
+    def spec(self) -> Path:
+        """The resolved job."""
+        return self.root / "spec.json"
+
+    @property
+    def plan(self) -> Path:
+        """Every value that the scripts were rendered from."""
+        return self.root / "plan.json"
+
+    @property
+    def train(self) -> Path:
+        """The reference trainer's configuration."""
+        return self.root / "train.json"
+
+    @property
+    def script(self) -> Path:
+        """The batch script."""
+        return self.root / "script.sbatch"
+
+    @property
+    def node_script(self) -> Path:
+        """The script of each node."""
+        return self.root / "node.sh"
+
+    @property
+    def events(self) -> Path:
+        """The event log."""
+        return self.root / "events.jsonl"
+
+    @property
+    def finished(self) -> Path:
+        """The end mark."""
+        return self.root / "finished.json"
+
+    @property
+    def cancelled(self) -> Path:
+        """The cancel mark."""
+        return self.root / "cancelled.json"
+
+    @property
+    def no_progress(self) -> Path:
+        """Counter of attempts that stopped without a new step."""
+        return self.root / "no-progress"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON line a step."""
+        return self.root / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the published checkpoints."""
+        return self.root / "checkpoints"
+
+    @property
+    def attempts(self) -> Path:
+        """Folder of the attempts."""
+        return self.root / "attempts"
+
+    @property
+    def claims(self) -> Path:
+        """Folder of the claims of watchers."""
+        return self.root / "claims"
+
+    @property
+    def submitit(self) -> Path:
+        """Submitit's own folder."""
+        return self.root / "submitit"
+
+    @property
+    def output(self) -> Path:
+        """What the batch shell prints, appended over all attempts."""
+        return self.root / "batch.log"
+
+    def attempt(self, number: int) -> AttemptLayout:
+        """Return the names of attempt ``number`` (1, 2, ...)."""
+        return AttemptLayout(self.attempts / str(number))
