@@ -1,0 +1,87 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import SpecError
+from orchestrator.spec.train import TrainSpec, check_batch, load_train, mesh_shape
+
+SMALLEST: dict[str, Any] = {
+    "model": {"config": {"model_type": "llama"}},
+    "data": {"text_files": ["text"], "seq_len": 32},
+    "steps": 10,
+    "global_batch": 8,
+}
+
+
+def write(tmp_path: Path, **changes: Any) -> Path:
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps({**SMALLEST, **changes}))
+    return path
+
+
+def test_defaults_survive_a_round_trip(tmp_path: Path) -> None:
+    spec = load_train(write(tmp_path))
+    again = TrainSpec.model_validate_json(spec.model_dump_json())
+    assert again == spec
+    assert spec.checkpoint.keep_last == 2
+    assert spec.deterministic
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"stepz": 3}, "is no key here"),
+        ({"steps": 0}, "steps"),
+        ({"model": {}}, "config:"),
+        ({"model": {"config": {}, "path": "x"}}, "not both"),
+        ({"model": {"config": {"layers": 3}}}, "model_type"),
+        ({"global_batch": 7, "micro_batch": 2}, "multiple of micro_batch"),
+        ({"checkpoint": {"keep_last": 1}}, "keep_last"),
+        ({"lr": 0}, "lr"),
+        ({"data": {"text_files": [], "seq_len": 32}}, "text_files"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(SpecError, match=text):
+        load_train(write(tmp_path, **changes))
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "3"])
+def test_a_file_that_is_no_json_object(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "train.json"
+    path.write_text(content)
+    with pytest.raises(SpecError, match=r"train\.json"):
+        load_train(path)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="no such file"):
+        load_train(tmp_path / "train.json")
+
+
+@pytest.mark.parametrize(("world", "micro", "each"), [(1, 1, 8), (2, 2, 2), (8, 1, 1), (4, 2, 1)])
+def test_batch_is_shared_out(tmp_path: Path, world: int, micro: int, each: int) -> None:
+    assert check_batch(load_train(write(tmp_path, micro_batch=micro)), world) == each
+
+
+def test_batch_that_cannot_be_shared_out(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="Use global_batch 6 or 12"):
+        check_batch(load_train(write(tmp_path, micro_batch=2)), 3)
+    with pytest.raises(SpecError, match="Use global_batch 16, or"):
+        check_batch(load_train(write(tmp_path)), 16)
+
+
+def test_mesh(tmp_path: Path) -> None:
+    assert mesh_shape(load_train(write(tmp_path)), 8) == (1, 8)
+    assert mesh_shape(load_train(write(tmp_path, mesh={"replicate": 2})), 8) == (2, 4)
+    for mesh in ({"replicate": 3}, {"replicate": 2, "shard": 2}, {"replicate": 16}):
+        with pytest.raises(SpecError, match="ranks"):
+            mesh_shape(load_train(write(tmp_path, mesh=mesh)), 8)
+
+
+def test_paths_are_made_absolute(tmp_path: Path) -> None:
+    spec = load_train(write(tmp_path, model={"path": "m"})).relative_to(tmp_path)
+    assert spec.model.path == str(tmp_path / "m")
+    assert spec.data.text_files == (str(tmp_path / "text"),)
