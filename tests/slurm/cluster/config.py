@@ -1,0 +1,265 @@
+"""What the test cluster is, and the files that tell Slurm so. Pure: no disk, no process."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+NETWORK = "10.231.7"
+CONTROLLER = "ctl"
+LOGIN = "login"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmVersion:
+    """One Slurm release and where it is installed.
+
+    Attributes:
+        release: The two numbers of the release, such as `(22, 5)`.
+        root: Directory that the daemons and clients run in. Another release than the machine's
+            own is unpacked into a directory (debootstrap) and run from there by chroot.
+    """
+
+    release: tuple[int, int]
+    root: Path = Path("/")
+
+    @property
+    def signals_in_preempt_parameters(self) -> bool:
+        """Whether the user signal on preemption is a key of PreemptParameters.
+
+        Source: measured; 22.05 refuses the key there and knows it in SlurmctldParameters.
+        """
+        return self.release >= (24, 11)
+
+    @property
+    def can_run_without_cgroups(self) -> bool:
+        """Whether cgroup.conf may say `CgroupPlugin=disabled`."""
+        return self.release >= (24, 11)
+
+
+SLURM_22_05 = SlurmVersion(release=(22, 5))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """An ordinary account of the cluster, with its own Slurm account."""
+
+    name: str
+    uid: int
+    account: str
+
+
+ROOT = User(name="root", uid=0, account="root")
+USERS = (
+    User(name="alice", uid=20001, account="research"),
+    User(name="bob", uid=20002, account="vision"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeHost:
+    """One compute host as Slurm is made to see it."""
+
+    name: str
+    gpu: str = "h100"
+    gpus: int = 2
+    cpus: int = 8
+    memory_mb: int = 64000
+
+
+HOSTS = (*(ComputeHost(name=f"n{i}") for i in range(1, 5)), ComputeHost(name="n5", gpu="a100"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """Everything that a test may want to differ.
+
+    Attributes:
+        user_signal: A preemption sends the signal of `--signal` first (else SIGTERM only).
+        default_scheduler: Slurm's own scheduling intervals instead of quick ones.
+        min_job_age_s: How long the controller remembers a finished job.
+        grace_s: GraceTime of the partitions that have one.
+    """
+
+    version: SlurmVersion = SLURM_22_05
+    hosts: tuple[ComputeHost, ...] = HOSTS
+    user_signal: bool = True
+    default_scheduler: bool = False
+    min_job_age_s: int = 300
+    grace_s: int = 10
+    kill_wait_s: int = 5
+    slurmd_timeout_s: int = 15
+
+    def changed(
+        self,
+        *,
+        user_signal: bool | None = None,
+        default_scheduler: bool | None = None,
+        min_job_age_s: int | None = None,
+    ) -> ClusterConfig:
+        """The configuration with the given settings replaced; None keeps one."""
+        return dataclasses.replace(
+            self,
+            user_signal=self.user_signal if user_signal is None else user_signal,
+            default_scheduler=(
+                self.default_scheduler if default_scheduler is None else default_scheduler
+            ),
+            min_job_age_s=self.min_job_age_s if min_job_age_s is None else min_job_age_s,
+        )
+
+
+def addresses(config: ClusterConfig) -> dict[str, str]:
+    """Host name to IPv4 address, the controller and the login node included."""
+    names = [CONTROLLER, LOGIN, *(host.name for host in config.hosts)]
+    return {name: f"{NETWORK}.{number}" for number, name in enumerate(names, start=1)}
+
+
+def slurm_conf(config: ClusterConfig, work: Path) -> str:
+    """The text of slurm.conf."""
+    lines = [
+        *_identity(config, work),
+        *_jobs(config),
+        *_scheduling(config),
+        *_preemption(config),
+        *_nodes(config),
+        *_partitions(config),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _identity(config: ClusterConfig, work: Path) -> list[str]:
+    return [
+        "ClusterName=fsdpq",
+        f"SlurmctldHost={CONTROLLER}({addresses(config)[CONTROLLER]})",
+        "SlurmUser=root",
+        "AuthType=auth/munge",
+        f"StateSaveLocation={work}/state/slurmctld",
+        f"SlurmdSpoolDir={work}/state/slurmd.%n",
+        f"SlurmctldPidFile={work}/state/slurmctld.pid",
+        f"SlurmdPidFile={work}/state/slurmd.%n.pid",
+        f"SlurmctldLogFile={work}/log/slurmctld.log",
+        f"SlurmdLogFile={work}/log/slurmd.%n.log",
+        "SlurmctldDebug=debug",
+        "SlurmdDebug=verbose",
+        # Nodes read the file from the same disk: a changed one is the same everywhere.
+        "DebugFlags=NO_CONF_HASH",
+        "AccountingStorageType=accounting_storage/slurmdbd",
+        f"AccountingStorageHost={CONTROLLER}",
+        "AccountingStorageEnforce=associations",
+        "AccountingStorageTRES=gres/gpu",
+    ]
+
+
+def _jobs(config: ClusterConfig) -> list[str]:
+    return [
+        "MpiDefault=none",
+        "ProctrackType=proctrack/linuxproc",
+        "TaskPlugin=task/none",
+        "JobAcctGatherType=jobacct_gather/none",
+        "ReturnToService=2",
+        "JobRequeue=1",
+        "InactiveLimit=0",
+        f"KillWait={config.kill_wait_s}",
+        f"MinJobAge={config.min_job_age_s}",
+        f"SlurmdTimeout={config.slurmd_timeout_s}",
+    ]
+
+
+def _scheduling(config: ClusterConfig) -> list[str]:
+    lines = [
+        "SchedulerType=sched/backfill",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_Core_Memory",
+        "DefMemPerCPU=1000",
+        "PriorityType=priority/basic",
+    ]
+    if not config.default_scheduler:
+        lines.append("SchedulerParameters=sched_interval=2,bf_interval=2")
+    return lines
+
+
+def _preemption(config: ClusterConfig) -> list[str]:
+    lines = ["PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE"]
+    if config.user_signal and config.version.signals_in_preempt_parameters:
+        lines.append("PreemptParameters=send_user_signal")
+    elif config.user_signal:
+        lines.append("SlurmctldParameters=preempt_send_user_signal")
+    return lines
+
+
+def _nodes(config: ClusterConfig) -> list[str]:
+    # config_overrides: believe this file rather than the hardware of the machine below.
+    return ["SlurmdParameters=config_overrides", "GresTypes=gpu"] + [
+        f"NodeName={host.name} NodeAddr={addresses(config)[host.name]} CPUs={host.cpus}"
+        f" RealMemory={host.memory_mb} Gres=gpu:{host.gpu}:{host.gpus} State=UNKNOWN"
+        for host in config.hosts
+    ]
+
+
+def _partitions(config: ClusterConfig) -> list[str]:
+    h100 = _names(config, gpu="h100")
+    low = f"PriorityTier=1 MaxTime=INFINITE DefaultTime=60 Nodes={h100}"
+    grace = f"GraceTime={config.grace_s}"
+    lines = [
+        f"PartitionName=spot Default=YES PreemptMode=REQUEUE {grace} {low}",
+        f"PartitionName=spotcancel PreemptMode=CANCEL {grace} {low}",
+        f"PartitionName=nograce PreemptMode=REQUEUE GraceTime=0 {low}",
+        f"PartitionName=prod PriorityTier=100 PreemptMode=OFF MaxTime=INFINITE Nodes={h100}",
+    ]
+    if a100 := _names(config, gpu="a100"):
+        lines.append(f"PartitionName=a100 PreemptMode=REQUEUE {grace} PriorityTier=1 Nodes={a100}")
+    return lines
+
+
+def _names(config: ClusterConfig, *, gpu: str) -> str:
+    return ",".join(host.name for host in config.hosts if host.gpu == gpu)
+
+
+def gres_conf(config: ClusterConfig, work: Path) -> str:
+    """The text of gres.conf; without a File the count would be 0 and the node refused."""
+    return "".join(
+        f"NodeName={host.name} Name=gpu Type={host.gpu}"
+        f" File={work}/state/nvidia[0-{host.gpus - 1}]\n"
+        for host in config.hosts
+    )
+
+
+def cgroup_conf(config: ClusterConfig) -> str:
+    """The text of cgroup.conf: jobs are not confined, so as little as the version allows."""
+    if config.version.can_run_without_cgroups:
+        return "CgroupPlugin=disabled\n"
+    return "IgnoreSystemd=yes\n"
+
+
+def slurmdbd_conf(work: Path) -> str:
+    """The text of slurmdbd.conf; `localhost` makes the client use MariaDB's socket."""
+    lines = [
+        f"DbdHost={CONTROLLER}",
+        "SlurmUser=root",
+        "AuthType=auth/munge",
+        f"LogFile={work}/log/slurmdbd.log",
+        f"PidFile={work}/state/slurmdbd.pid",
+        "StorageType=accounting_storage/mysql",
+        "StorageHost=localhost",
+        "StorageUser=root",
+        "StorageLoc=slurm_acct_db",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def hosts_file(config: ClusterConfig) -> str:
+    """The text of /etc/hosts."""
+    lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost"]
+    lines += [f"{address} {name}" for name, address in addresses(config).items()]
+    return "\n".join(lines) + "\n"
+
+
+def passwd_line(user: User, home: Path) -> str:
+    """The line of /etc/passwd for one user."""
+    return f"{user.name}:x:{user.uid}:{user.uid}:{user.name}:{home}:/bin/bash\n"
+
+
+def group_line(user: User) -> str:
+    """The line of /etc/group for the group of one user."""
+    return f"{user.name}:x:{user.uid}:\n"

@@ -1,0 +1,68 @@
+"""Shell lines that decide what is visible where. Pure but for reading file modes.
+
+An ordinary user must reach the interpreter and the checkout wherever they lie, and each host
+has a /tmp of its own. Both are the same trick: an empty tmpfs over a directory, with a few of
+the paths below it bound back in.
+"""
+
+from __future__ import annotations
+
+import shlex
+import stat
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def needed_paths() -> list[Path]:
+    """What a job needs to run this project: interpreter, environment, checkout."""
+    prefixes = (sys.base_prefix, sys.prefix, Path(sys.executable).resolve().parents[1])
+    return outermost([*(Path(prefix).resolve() for prefix in prefixes), REPOSITORY])
+
+
+def outermost(paths: Iterable[Path]) -> list[Path]:
+    """The paths that lie below no other of them, sorted."""
+    ordered = sorted(set(paths))
+    return [path for path in ordered if not any(other in path.parents for other in ordered)]
+
+
+def closed_directory(path: Path) -> Path | None:
+    """The outermost directory above a path that others may not enter, if there is one."""
+    for parent in reversed(path.parents):
+        if not parent.stat().st_mode & stat.S_IXOTH:
+            return parent
+    return None
+
+
+def open_closed_directories(paths: Iterable[Path]) -> list[str]:
+    """Shell lines after which an ordinary user reaches every path."""
+    keep = list(paths)
+    closed = {parent for path in keep if (parent := closed_directory(path))}
+    return [line for parent in outermost(closed) for line in cover(parent, keep=keep)]
+
+
+def cover(directory: Path, *, keep: Iterable[Path], mode: str = "755") -> list[str]:
+    """Shell lines (bash) that empty a directory but for the paths to keep."""
+    kept = [path for path in outermost(keep) if directory in path.parents]
+    # An open descriptor still leads to the old directory once the tmpfs hides its name.
+    lines = [f"exec {{kept{i}}}<{quoted(path)}" for i, path in enumerate(kept)]
+    lines.append(f"mount -t tmpfs -o mode={mode} tmpfs {quoted(directory)}")
+    for i, path in enumerate(kept):
+        lines += [
+            f"mkdir -p {quoted(path)}",
+            f"mount --no-canonicalize --rbind /proc/self/fd/$kept{i} {quoted(path)}",
+            f"exec {{kept{i}}}<&-",
+        ]
+    return lines
+
+
+def bind(source: Path, target: Path) -> str:
+    """A shell line that shows a file or directory at a second place."""
+    return f"mount --bind {quoted(source)} {quoted(target)}"
+
+
+def quoted(path: Path) -> str:
+    """The path as one word of a shell line."""
+    return shlex.quote(str(path))
