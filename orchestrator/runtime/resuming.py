@@ -1,0 +1,208 @@
+"""Which checkpoint an attempt starts from: rank 0 chooses, all ranks help to verify it.
+
+Rank 0 alone lists and renames, since on a shared file system two nodes may see different listings
+for half a minute. Hashing is shared out over the ranks: one reader would need many minutes for a
+checkpoint of a large model.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from orchestrator.checkpoint import (
+    Checkpoint,
+    damage,
+    has_history,
+    list_checkpoints,
+    quarantine,
+    read_manifest,
+)
+from orchestrator.checkpoint.durable import write_json
+from orchestrator.checkpoint.names import MANIFEST
+from orchestrator.errors import CheckpointError, FsdpqError
+from orchestrator.runtime.alone import Agreement
+from orchestrator.runtime.environment import Environment
+from orchestrator.runtime.fence import check_fence
+
+Verify = Literal["full", "size"]
+
+_VISIBLE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A checkpoint that was quarantined, where it lies now, and why."""
+
+    path: str
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What rank 0 decided. ``history`` says that there have been checkpoints before."""
+
+    checkpoint: Checkpoint | None = None
+    quarantined: list[SetAside] = field(default_factory=list)
+    history: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """From rank 0 to the others: verify your share of this, or this is the end of it."""
+
+    verify: Checkpoint | None = None
+    choice: Choice | None = None
+    error: str = ""
+
+
+def choose(
+    ranks: Agreement, env: Environment, *, verify: Verify, before: int | None = None
+) -> Choice:
+    """Return the newest checkpoint that verifies, the same on all ranks; quarantines bad ones.
+
+    Side effects on rank 0: renames checkpoints that are not what their manifest says.
+
+    Raises:
+        FsdpqError: The checkpoints cannot be listed, or a bad one cannot be renamed.
+    """
+    if ranks.rank != 0:
+        return _follow(ranks)
+    try:
+        choice = _lead(ranks, env, verify=verify, before=before)
+    except (FsdpqError, OSError) as problem:
+        ranks.broadcast(_Message(error=str(problem)))
+        raise
+    ranks.broadcast(_Message(choice=choice))
+    return choice
+
+
+def _lead(ranks: Agreement, env: Environment, *, verify: Verify, before: int | None) -> Choice:
+    history = has_history(env.checkpoints)
+    quarantined: list[SetAside] = []
+    for found in list_checkpoints(env.checkpoints):
+        if before is not None and found.step >= before:
+            continue
+        reason = found.reason
+        if found.complete and verify == "full":
+            reason = _verify_together(ranks, found) or ""
+        if not reason:
+            return Choice(found, quarantined, history)
+        quarantined.append(set_aside(env, found, reason))
+    return Choice(None, quarantined, history)
+
+
+def _follow(ranks: Agreement) -> Choice:
+    while True:
+        message: _Message = ranks.broadcast()
+        if message.error:
+            raise CheckpointError(message.error)
+        if message.choice is not None:
+            return message.choice
+        if message.verify is not None:
+            ranks.gather(_share_damage(message.verify, ranks.rank, ranks.world_size))
+
+
+def _verify_together(ranks: Agreement, checkpoint: Checkpoint) -> str | None:
+    ranks.broadcast(_Message(verify=checkpoint))
+    found = ranks.gather(_share_damage(checkpoint, 0, ranks.world_size))
+    for rank, reason in enumerate(found):
+        if reason is None:
+            continue
+        # Another node may not see the files yet, or may not read them right: a good checkpoint
+        # must not be lost to that, so rank 0 looks for itself.
+        if rank == 0 or (reason := _share_damage(checkpoint, rank, ranks.world_size)):
+            return str(reason)
+    return None
+
+
+def _share_damage(checkpoint: Checkpoint, rank: int, world_size: int) -> str | None:
+    try:
+        manifest = read_manifest(checkpoint.path)
+    except (OSError, CheckpointError) as problem:
+        return f"the manifest cannot be read: {problem}"
+    names = sorted(manifest.files)[rank::world_size]
+    return damage(checkpoint.path, manifest, hashes=True, names=names)
+
+
+def set_aside(env: Environment, checkpoint: Checkpoint, reason: str) -> SetAside:
+    """Quarantine ``checkpoint`` for ``reason`` and return what was done.
+
+    Raises:
+        SupersededError: A newer attempt has started.
+        CheckpointError: It could not be renamed.
+    """
+    check_fence(env)
+    try:
+        path = quarantine(checkpoint.path, step=checkpoint.step, attempt=env.attempt, reason=reason)
+    except OSError as problem:
+        raise CheckpointError(
+            f"{checkpoint.path} is damaged ({reason}) and cannot be renamed: {problem.strerror}"
+        ) from None
+    return SetAside(str(path), checkpoint.step, reason)
+
+
+def write_resume(
+    env: Environment, *, step: int | None, quarantined: list[SetAside], error: str = ""
+) -> None:
+    """Record where this attempt starts, or why it cannot: for the launcher, and for other ranks."""
+    content = {
+        "step": step,
+        "quarantined": [asdict(item) for item in quarantined],
+        "restart": _restart(),
+        "error": error,
+    }
+    write_json(env.files.resume, content)
+
+
+def wait_for_resume(env: Environment, *, timeout_s: float) -> Checkpoint | None:
+    """Return what rank 0 chose, once its file is there. For ranks that cannot talk to rank 0.
+
+    Raises:
+        CheckpointError: Rank 0 found nothing usable, or was not heard of in time.
+    """
+    content = _poll(lambda: _read_resume(env), timeout_s=timeout_s)
+    if content is None:
+        raise CheckpointError(f"rank 0 has not chosen a checkpoint within {timeout_s:g} s")
+    if content["error"]:
+        raise CheckpointError(content["error"])
+    if content["step"] is None:
+        return None
+    step = int(content["step"])
+    return Checkpoint(step, env.checkpoints / f"step-{step}", complete=True)
+
+
+def wait_until_visible(checkpoint: Checkpoint) -> None:
+    """Return once this node sees ``checkpoint``; attribute caches of NFS take up to 30 s.
+
+    Raises:
+        CheckpointError: It does not show up.
+    """
+    if _poll(lambda: (checkpoint.path / MANIFEST).is_file() or None, timeout_s=_VISIBLE_S) is None:
+        raise CheckpointError(
+            f"{checkpoint.path} is not to be seen on {os.uname().nodename}; checkpoints must lie on"
+            " a file system that all nodes share"
+        )
+
+
+def _read_resume(env: Environment) -> dict[str, Any] | None:
+    try:
+        content: dict[str, Any] = json.loads(env.files.resume.read_text())
+    except (OSError, ValueError):
+        return None
+    return content if content.get("restart") == _restart() else None
+
+
+def _restart() -> int:
+    # torchrun can restart its workers within an attempt; then an older file does not count.
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
+
+
+def _poll(look: Callable[[], Any], *, timeout_s: float) -> Any:
+    deadline = time.monotonic() + timeout_s
+    while (found := look()) is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found

@@ -1,0 +1,313 @@
+"""The run as a training script sees it: where to resume, when to stop, what has been saved."""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from orchestrator.checkpoint import Checkpoint, newest_complete
+from orchestrator.checkpoint.durable import write_json
+from orchestrator.errors import CheckpointError, FsdpqError, RunError
+from orchestrator.runtime import resuming, saving
+from orchestrator.runtime.alone import Agreement, Alone
+from orchestrator.runtime.environment import Environment, read_environment
+from orchestrator.runtime.fence import check_fence
+from orchestrator.runtime.notices import Notice, NoticeBoard, end_with_parent
+from orchestrator.runtime.reports import Outcome, status, write_status
+from orchestrator.runtime.votes import decode, encode
+
+_HEARTBEAT_S = 1.0
+_RESUME_WAIT_S = 3600.0
+
+
+def attach() -> "Run":
+    """Return the run that this process is a worker of.
+
+    Call it first thing, before torch is imported and before threads are started: it blocks the
+    notice signals, and only what starts later inherits that. Children inherit it too, SIGTERM
+    included, so end one of your own with kill() rather than terminate(). Under torchrun the worker
+    also ends with its torchrun.
+
+    Raises:
+        RunError: The environment makes no sense, or this is not the main thread.
+    """
+    env = read_environment(os.environ)
+    board = NoticeBoard(
+        signals=env.notice_signals, file=env.notice_file, under_torchrun=env.under_torchrun
+    )
+    board.watch()
+    if env.under_torchrun:
+        end_with_parent()
+    return Run(env, board)
+
+
+class Run:
+    """One worker's view of its run. Methods marked "collective" must be called by all ranks."""
+
+    def __init__(self, env: Environment, board: NoticeBoard) -> None:
+        self.env = env
+        self.step = 0
+        self._board = board
+        self._ranks: Agreement | None = Alone() if env.world_size == 1 else None
+        self._first_step: int | None = None
+        self._saved_step: int | None = None
+        self._verify: resuming.Verify = "full"
+        self._quarantined: list[resuming.SetAside] = []
+        self._rejected: list[tuple[Checkpoint, str]] = []
+        self._beat_at = float("-inf")
+
+    @property
+    def already_finished(self) -> bool:
+        """Whether an earlier attempt did the last step."""
+        return self.env.run.finished.exists()
+
+    @property
+    def saved_step(self) -> int | None:
+        """The newest checkpoint that this attempt resumed from or published; None without one."""
+        return self._saved_step
+
+    # -- resuming ------------------------------------------------------------------------------
+
+    def resume(
+        self, *, verify: resuming.Verify = "full", required: bool = False
+    ) -> Checkpoint | None:
+        """Return the checkpoint to start from, None for a start at step 0. Collective.
+
+        Rank 0 takes the newest one that verifies and quarantines those that do not. Before
+        torch.distributed is initialised, the other ranks wait for its decision on disk.
+
+        Args:
+            verify: "full" compares hashes too, "size" only lengths.
+            required: There must be one. It is so anyway where the run has ever saved.
+
+        Raises:
+            CheckpointError: There should be a usable checkpoint, and there is none.
+        """
+        self._verify = verify
+        ranks = self._agreement()
+        if ranks is None and self.env.rank != 0:
+            chosen = resuming.wait_for_resume(self.env, timeout_s=_RESUME_WAIT_S)
+        else:
+            choice = resuming.choose(ranks or Alone(), self.env, verify=verify)
+            chosen = self._settle(choice, required=required)
+        return self._start_from(chosen)
+
+    def reject(self, checkpoint: Checkpoint, *, reason: str) -> Checkpoint:
+        """Return the next older checkpoint, as ``checkpoint`` did not load. Collective.
+
+        The rejected one is quarantined by the first heartbeat or save, which show that an older
+        one did load. If none loads, the fault is most likely not theirs (another model, another
+        torch), and all of them stay.
+
+        Raises:
+            CheckpointError: There is no older one.
+        """
+        self._rejected.append((checkpoint, reason))
+        ranks = self._need_ranks("reject")
+        choice = resuming.choose(ranks, self.env, verify=self._verify, before=checkpoint.step)
+        chosen = self._settle(choice, required=True)
+        self._start_from(chosen)
+        assert chosen is not None  # _settle raises without one
+        return chosen
+
+    def _settle(self, choice: resuming.Choice, *, required: bool) -> Checkpoint | None:
+        self._quarantined += choice.quarantined
+        chosen = choice.checkpoint
+        refused = chosen is None and (required or choice.history)
+        error = self._advice() if refused else ""
+        if self.env.rank == 0:
+            self._record(chosen, error)
+        if refused:
+            self._first_step = 0
+            self._report("no_checkpoint", step=0, saved=None, reason=error)
+            raise CheckpointError(error)
+        return chosen
+
+    def _record(self, chosen: Checkpoint | None, error: str = "") -> None:
+        step = chosen.step if chosen else None
+        resuming.write_resume(self.env, step=step, quarantined=self._quarantined, error=error)
+
+    def _start_from(self, chosen: Checkpoint | None) -> Checkpoint | None:
+        if chosen is not None:
+            resuming.wait_until_visible(chosen)
+        self.step = self._first_step = chosen.step if chosen else 0
+        self._saved_step = chosen.step if chosen else None
+        return chosen
+
+    def _advice(self) -> str:
+        bad = [f"step {item.step}: {item.reason}" for item in self._quarantined]
+        bad += [f"step {found.step}: {reason}" for found, reason in self._rejected]
+        found = "; ".join(bad) or "there are none"
+        return (
+            f"no usable checkpoint in {self.env.checkpoints} ({found}). The run does not start"
+            " again at step 0 by itself. Bring a good checkpoint back under its name step-N, or,"
+            " to start anew, submit under another name"
+            + (
+                ". The checkpoints are whole but do not load: has the model's configuration, or"
+                " the version of torch, changed?"
+                if self._rejected
+                else ""
+            )
+        )
+
+    # -- while training ------------------------------------------------------------------------
+
+    def heartbeat(self, step: int) -> None:
+        """Say that ``step`` steps are done. Rank 0 writes it down, at most once a second.
+
+        Raises:
+            SupersededError: A newer attempt has started; only rank 0 looks.
+        """
+        self.step = step
+        now = time.monotonic()
+        if self.env.rank != 0 or now - self._beat_at < _HEARTBEAT_S:
+            return
+        self._beat_at = now
+        check_fence(self.env)
+        self._quarantine_rejected()
+        write_json(self.env.files.progress, {"step": step, "at": time.time()}, durable=False)
+
+    def noticed(self) -> Notice | None:
+        """Return this rank's own notice; the other ranks may not have one."""
+        return self._board.look()
+
+    def should_stop(
+        self, *, timeout_s: float = 300.0, term_timeout_s: float = 10.0
+    ) -> Notice | None:
+        """Return the notice for which all ranks stop after this step, or None. Collective.
+
+        Args:
+            timeout_s: How long to wait for the other ranks.
+            term_timeout_s: The same after a SIGTERM, when there is little time left to save.
+
+        Raises:
+            VoteError: The ranks did not come together in time.
+        """
+        own = self.noticed()
+        wait_s = term_timeout_s if own is not None and own.urgent else timeout_s
+        (most,) = self._need_ranks("should_stop").maximum([encode(own)], timeout_s=wait_s)
+        return own if own is not None and encode(own) == most else decode(most)
+
+    def agreed(self, fine: bool, *, timeout_s: float = 3600.0) -> bool:
+        """Return whether all ranks say that it is fine. Collective.
+
+        Raises:
+            VoteError: The ranks did not come together in time.
+        """
+        (bad,) = self._need_ranks("agreed").maximum([int(not fine)], timeout_s=timeout_s)
+        return not bad
+
+    @contextlib.contextmanager
+    def checkpoint(
+        self, step: int, *, keep_last: int = 2, keep_every: int | None = None
+    ) -> Iterator[Path]:
+        """Give a fresh directory to save ``step`` into, then publish it. Collective.
+
+        Whatever a rank raises in the block (DCP's CheckpointException included) is told to all
+        ranks; then nothing is published, and all of them raise.
+
+        Args:
+            step: Completed optimizer steps.
+            keep_last: How many of the newest complete checkpoints stay.
+            keep_every: Steps that are a multiple of this stay too.
+
+        Raises:
+            CheckpointError: It was not saved.
+            SupersededError: A newer attempt has started.
+        """
+        ranks = self._need_ranks("checkpoint")
+        self._quarantine_rejected()
+        temporary = saving.begin(ranks, self.env, step=step)
+        problem: BaseException | None = None
+        try:
+            yield temporary
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as raised:
+            problem = raised
+        error = f"{type(problem).__name__}: {problem}" if problem else ""
+        try:
+            saving.finish(ranks, self.env, step=step, temporary=temporary, error=error)
+        except FsdpqError as refusal:
+            raise refusal from problem
+        self._saved_step = step
+        if self.env.rank == 0:
+            saving.thin_out(self.env, keep_last=keep_last, keep_every=keep_every)
+
+    def _quarantine_rejected(self) -> None:
+        if self.env.rank == 0 and self._rejected:
+            for checkpoint, reason in self._rejected:
+                self._quarantined.append(resuming.set_aside(self.env, checkpoint, reason))
+            resuming.write_resume(self.env, step=self._first_step, quarantined=self._quarantined)
+        self._rejected = []
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def stopped(self, *, step: int, saved: int | None = None, reason: str) -> None:
+        """Say that the attempt ends after ``step`` steps as agreed; then exit with 0.
+
+        Args:
+            step: Completed steps.
+            saved: The newest published step; what this run knows of, if left out.
+            reason: Why, in a few words.
+        """
+        self._report("stopped", step=step, saved=saved, reason=reason)
+
+    def finished(self, *, step: int) -> None:
+        """Say that the last step is done. Writes the end mark, so that nobody restarts the run.
+
+        Raises:
+            SupersededError: A newer attempt has started.
+        """
+        if self.env.rank == 0:
+            check_fence(self.env)
+            mark = {"step": step, "attempt": self.env.attempt, "at": time.time()}
+            write_json(self.env.run.finished, mark)
+        self._report("finished", step=step, saved=None, reason="the last step is done")
+
+    def failed(self, outcome: Outcome, *, reason: str) -> None:
+        """Say that this rank failed; of several failures the first is kept. Used by the guard."""
+        content = self._status(outcome, step=self.step, saved=None, reason=reason)
+        write_status(self.env, content, replace=False)
+
+    def _report(self, outcome: Outcome, *, step: int, saved: int | None, reason: str) -> None:
+        self.step = step
+        if self.env.rank == 0:
+            write_status(self.env, self._status(outcome, step=step, saved=saved, reason=reason))
+
+    def _status(
+        self, outcome: Outcome, *, step: int, saved: int | None, reason: str
+    ) -> dict[str, object]:
+        if self._first_step is None:  # it ended before it knew where to resume
+            found = newest_complete(self.env.checkpoints)
+            self._first_step = self._saved_step = found.step if found else None
+        first = self._first_step or 0
+        return status(
+            self.env,
+            outcome=outcome,
+            reason=reason,
+            first_step=first,
+            step=max(step, first),
+            saved_step=saved if saved is not None else self._saved_step,
+        )
+
+    # -- agreement -----------------------------------------------------------------------------
+
+    def _agreement(self) -> Agreement | None:
+        if self._ranks is None and "torch" in sys.modules:
+            from orchestrator.runtime import collective
+
+            if collective.is_ready():
+                self._ranks = collective.Ranks()
+        return self._ranks
+
+    def _need_ranks(self, what: str) -> Agreement:
+        ranks = self._agreement()
+        if ranks is None:
+            raise RunError(
+                f"run.{what}() needs all {self.env.world_size} ranks to agree: call"
+                " torch.distributed.init_process_group() first"
+            )
+        return ranks
