@@ -1,21 +1,21 @@
 """Names of the files in a run directory. Pure: nothing here touches the disk.
 
-    <runs>/<name>/
-      job.yaml            the job file as the user gave it
-      spec.json           the resolved job
-      plan.json           every value the scripts were rendered from
-      train.json          the reference trainer's part of the job (absent for a script of yours)
-      script.sbatch       what the scheduler runs; `sbatch script.sbatch` by hand resumes the run
-      node.sh             what each node runs
-      events.jsonl        append-only: what fsdpq saw, decided and did, and why
-      finished.json       the end mark: the last step is done        (written by the training script)
-      cancelled.json      the cancel mark: nobody restarts this run  (written by `fsdpq cancel`)
-      no-progress         how many attempts in a row stopped without a new step (batch shell)
-      metrics.jsonl       one line a step, from rank 0
-      checkpoints/step-N/ published checkpoints only
-      attempts/N/         one start of the script
-      claims/             who restarts what, so that two watchers never do the same
-      submitit/           submitit's own folder
+<runs>/<name>/
+  job.yaml            the job file as the user gave it
+  spec.json           the resolved job
+  plan.json           every value the scripts were rendered from
+  train.json          the reference trainer's part of the job (absent for a script of yours)
+  script.sbatch       what the scheduler runs; `sbatch script.sbatch` by hand resumes the run
+  node.sh             what each node runs
+  events.jsonl        append-only: what fsdpq saw, decided and did, and why
+  finished.json       the end mark: the last step is done        (written by the training script)
+  cancelled.json      the cancel mark: nobody restarts this run  (written by `fsdpq cancel`)
+  no-progress         how many attempts in a row stopped without a new step (batch shell)
+  metrics.jsonl       one line a step, from rank 0
+  checkpoints/step-N/ published checkpoints only
+  attempts/N/         one start of the script
+  claims/             who restarts what, so that two watchers never do the same
+  submitit/           submitit's own folder
 """
 
 from dataclasses import dataclass

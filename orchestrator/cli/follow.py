@@ -1,0 +1,49 @@
+"""Watch one run and print how it gets on, until it is over."""
+
+import sys
+
+import click
+
+from orchestrator import report, status, watch
+from orchestrator.decide import Over, Restart
+from orchestrator.layout import RunLayout
+from orchestrator.plan import LaunchPlan
+from orchestrator.watch import Outcome
+
+
+class Printer:
+    """Prints a line whenever a run has got on.
+
+    Attributes:
+        last: The line that was printed last for each run, without its clock.
+    """
+
+    def __init__(self) -> None:
+        self.last: dict[str, str] = {}
+
+    def show(self, outcomes: list[Outcome]) -> bool:
+        """Print what is new; return whether all runs are over."""
+        for outcome in outcomes:
+            item = status.of(outcome.sight, outcome.action)
+            line = report.progress(item)
+            clock, text = line.split("  ", 1)
+            self._once(item.run, text, line)
+            if outcome.note or isinstance(outcome.action, Restart):
+                note = f"{outcome.action.why}: {outcome.note}" if outcome.note else ""
+                self._once(f"{item.run} note", note, f"{clock}  {item.run}  {note}")
+        return all(isinstance(outcome.action, Over) for outcome in outcomes)
+
+    def _once(self, key: str, text: str, line: str) -> None:
+        if self.last.get(key) != text:
+            self.last[key] = text
+            click.echo(line, err=True)
+
+
+def follow(layout: RunLayout, plan: LaunchPlan, *, every_s: float = 2.0) -> None:
+    """Watch the run until it is over; exit with 1 if it did not finish."""
+    runs = [(layout, plan)]
+    watch.loop(lambda: runs, every_s=every_s, show=Printer().show)
+    item = status.of(*watch.look(runs)[0])
+    click.echo(report.details(item))
+    if item.state != "finished":
+        sys.exit(1)

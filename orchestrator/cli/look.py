@@ -1,0 +1,84 @@
+"""`fsdpq status`, `fsdpq logs` and `fsdpq checkpoints`."""
+
+from pathlib import Path
+
+import click
+
+from orchestrator import checkpoint, logs, report, status, store, watch
+from orchestrator.checkpoint import Checkpoint
+from orchestrator.cli.main import echo_json, json_option, main, runs_option
+
+
+@main.command("status")
+@click.argument("run", required=False)
+@runs_option
+@json_option
+def status_command(run: str | None, runs: Path, as_json: bool) -> None:
+    """Show RUN, or all runs: attempts, step, why it waits, what happens next."""
+    layouts = [store.find(run, runs=runs)] if run else store.all_runs(runs)
+    found = [(layout, store.load_plan(layout)) for layout in layouts]
+    items = [status.of(sight, action) for sight, action in watch.look(found)]
+    if as_json:
+        data = [item.to_json() for item in items]
+        echo_json(data[0] if run else data)
+    elif run:
+        click.echo(report.details(items[0]))
+    elif items:
+        click.echo(report.overview(items))
+    else:
+        click.echo(f"no runs in {runs}")
+
+
+@main.command("logs")
+@click.argument("run")
+@runs_option
+@click.option("--attempt", type=click.IntRange(min=1), help="The attempt; the newest by default.")
+@click.option("--rank", type=click.IntRange(min=0), help="One rank instead of the whole job.")
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on as the log grows.")
+def logs_command(
+    run: str, runs: Path, attempt: int | None, rank: int | None, following: bool
+) -> None:
+    """Print what RUN printed: the whole job, or one rank of one attempt."""
+    layout = store.find(run, runs=runs)
+    plan = store.load_plan(layout)
+    paths = logs.files(layout, attempt=attempt, rank=rank, nproc_per_node=plan.nproc_per_node)
+    for text in logs.read(paths, following=following, over=lambda: _over(run, runs)):
+        click.echo(text, nl=False)
+
+
+def _over(run: str, runs: Path) -> bool:
+    layout = store.find(run, runs=runs)
+    return layout.finished.exists() or layout.cancelled.exists()
+
+
+@main.command("checkpoints")
+@click.argument("run")
+@runs_option
+@click.option("--verify", is_flag=True, help="Compare the hashes too; reads every byte.")
+@json_option
+def checkpoints_command(run: str, runs: Path, verify: bool, as_json: bool) -> None:
+    """Show each checkpoint of RUN, or in a directory: complete, or why not."""
+    path = Path(run)
+    is_folder = path.is_dir() and not (path / "plan.json").is_file()
+    folder = path.absolute() if is_folder else store.find(run, runs=runs).checkpoints
+    found = checkpoint.list_checkpoints(folder, verify=verify)
+    resume = next((item.step for item in found if item.complete), None)
+    if as_json:
+        echo_json({"resume": resume, "checkpoints": [_json(item) for item in found]})
+        return
+    if not found:
+        click.echo(f"no checkpoints in {folder}")
+        return
+    rows = [("STEP", "COMPLETE", "PATH", "REASON")]
+    rows += [(str(c.step), "yes" if c.complete else "no", str(c.path), c.reason) for c in found]
+    click.echo(report.columns(rows))
+    click.echo(f"a resume would use {'step 0' if resume is None else f'step {resume}'}")
+
+
+def _json(item: Checkpoint) -> dict[str, object]:
+    return {
+        "step": item.step,
+        "path": str(item.path),
+        "complete": item.complete,
+        "reason": item.reason,
+    }

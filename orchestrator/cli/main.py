@@ -1,0 +1,114 @@
+"""The group of commands, the options they share, and where every error is shown."""
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from orchestrator import __version__
+from orchestrator.errors import FsdpqError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Command -> module. Only the module of the command that is called gets imported: help stays quick.
+_COMMANDS = {
+    "render": "submit",
+    "submit": "submit",
+    "status": "look",
+    "logs": "look",
+    "checkpoints": "look",
+    "watch": "act",
+    "cancel": "act",
+    "requeue": "act",
+    "drill": "act",
+}
+_HELP = {
+    "render": "Write the scripts of a job; submit nothing.",
+    "submit": "Start a run.",
+    "status": "Show runs and attempts, and what happens next.",
+    "logs": "Print what a run printed.",
+    "checkpoints": "Show each checkpoint: complete, or why not.",
+    "watch": "Look after runs: restart what has to be restarted.",
+    "cancel": "Save, then stop for good.",
+    "requeue": "Save, then start again now.",
+    "drill": "Rehearse a preemption and report what was lost.",
+}
+
+
+class Commands(click.Group):
+    """A group that imports a command only to call it, and shows our errors as one message."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the list above."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command called ``cmd_name``."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"orchestrator.cli.{_COMMANDS[cmd_name]}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _HELP[name]) for name in _COMMANDS])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an error of ours is one message and exit code 1."""
+        try:
+            return super().invoke(ctx)
+        except FsdpqError as error:
+            raise click.ClickException(str(error)) from None
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", prog_name="fsdpq")
+def main() -> None:
+    """Multi-node FSDP2 jobs on Slurm that survive preemption.
+
+    Submit a job file, go home; it comes back from the newest complete checkpoint until the last
+    step is done.
+    """
+
+
+def runs_option(command: F) -> F:
+    """Add --runs: where the run directories are."""
+    return click.option(
+        "--runs",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("runs"),
+        envvar="FSDPQ_RUNS",
+        show_default=True,
+        show_envvar=True,
+        help="Directory of the run directories, on a file system that all nodes share.",
+    )(command)
+
+
+def json_option(command: F) -> F:
+    """Add --json: data instead of text."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def job_options(command: F) -> F:
+    """Add the argument JOB and the options --site and --set."""
+    command = click.option(
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Override a key of the job file, such as nodes=4 or train.lr=1e-4.",
+    )(command)
+    command = click.option(
+        "--site", metavar="S", help="Site profile: a shipped name or the path of a file."
+    )(command)
+    return click.argument("job", type=click.Path(path_type=Path))(command)
+
+
+def echo_json(data: Any) -> None:
+    """Print ``data`` as JSON on standard output."""
+    click.echo(json.dumps(data, indent=2))

@@ -1,0 +1,68 @@
+"""`fsdpq render` and `fsdpq submit`."""
+
+from pathlib import Path
+
+import click
+
+from orchestrator import launch, store
+from orchestrator.cli.follow import follow
+from orchestrator.cli.main import echo_json, job_options, json_option, main, runs_option
+from orchestrator.launch import Launch
+
+
+@main.command("render")
+@job_options
+@runs_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write the files into this directory instead of printing the scripts.",
+)
+def render_command(
+    job: Path, site: str | None, overrides: tuple[str, ...], runs: Path, output: Path | None
+) -> None:
+    """Write the scripts of JOB; submit nothing."""
+    prepared = launch.prepare(job, runs=runs, site=site, overrides=overrides)
+    if output is None:
+        _print_scripts(prepared)
+        return
+    store.write_files(output, prepared.files)
+    click.echo(f"wrote {', '.join(sorted(prepared.files))} to {output}")
+
+
+def _print_scripts(prepared: Launch) -> None:
+    for name in ("script.sbatch", "node.sh"):
+        click.echo(f"# ===== {prepared.layout.root / name}\n{prepared.files[name]}")
+
+
+@main.command("submit")
+@job_options
+@runs_option
+@click.option("--dry-run", is_flag=True, help="Print what would be submitted; submit nothing.")
+@click.option("--follow", "following", is_flag=True, help="Watch the run until it is over.")
+@json_option
+def submit_command(
+    job: Path,
+    site: str | None,
+    overrides: tuple[str, ...],
+    runs: Path,
+    dry_run: bool,
+    following: bool,
+    as_json: bool,
+) -> None:
+    """Start a run of JOB."""
+    prepared = launch.prepare(job, runs=runs, site=site, overrides=overrides)
+    if dry_run:
+        _print_scripts(prepared)
+        return
+    job_id = launch.submit(prepared)
+    layout = prepared.layout
+    if as_json:
+        echo_json({"run": layout.name, "job_id": job_id, "run_dir": str(layout.root)})
+    else:
+        click.echo(f"run {layout.name}: job {job_id}, in {layout.root}")
+        if not following:
+            click.echo(f"next: fsdpq watch {layout.name}, or fsdpq status {layout.name}")
+    if following:
+        follow(layout, prepared.plan)

@@ -1,0 +1,82 @@
+"""What a user asks of a run: cancel it, start it again."""
+
+import getpass
+
+from orchestrator import observe, store, watch
+from orchestrator.errors import RunError
+from orchestrator.layout import RunLayout
+from orchestrator.plan import LaunchPlan
+from orchestrator.scheduler import JobRecord, JobState, Scheduler
+
+
+def cancel(layout: RunLayout, plan: LaunchPlan, *, now: bool) -> str:
+    """Cancel a run for good and return a sentence on it.
+
+    The mark comes first: whatever ends the job afterwards, nothing puts it back.
+
+    Raises:
+        RunError: The run is finished.
+        SchedulerError: The scheduler does not answer; the mark stands, and a watcher goes on.
+    """
+    if layout.finished.exists():
+        raise RunError(f"{layout.name}: is finished; there is nothing to cancel")
+    if not layout.cancelled.exists():
+        store.mark_cancelled(layout, by=getpass.getuser())
+        store.append(layout, "cancel", by=getpass.getuser(), now=now)
+    scheduler, live = _live(layout, plan)
+    saving = [job for job in live if job.state is JobState.RUNNING and not now]
+    for job in live:
+        if job in saving:
+            scheduler.notify(job.job_id, signal=plan.notice_signal)
+        else:
+            scheduler.cancel(job.job_id)
+    if saving:
+        again = f"`fsdpq cancel --now {layout.name}` does not wait"
+        return f"{layout.name}: cancelled; job {saving[0].job_id} saves and ends. {again}"
+    return f"{layout.name}: cancelled"
+
+
+def requeue(layout: RunLayout, plan: LaunchPlan) -> str:
+    """Start a run again now and return a sentence on it.
+
+    Raises:
+        RunError: The run is finished.
+        SchedulerError: The scheduler refused or does not answer.
+    """
+    if layout.finished.exists():
+        raise RunError(f"{layout.name}: is finished; there is nothing to start again")
+    scheduler, live = _live(layout, plan)
+    if live:
+        return _hurry(layout, plan, live[0], scheduler)
+    layout.cancelled.unlink(missing_ok=True)
+    layout.no_progress.unlink(missing_ok=True)
+    store.append(
+        layout,
+        "restart",
+        cause="by hand",
+        why=f"asked for by {getpass.getuser()}",
+        checkpoint_step=observe.checkpoint_step(layout),
+        how="resubmit",
+    )
+    return f"{layout.name}: submitted job {watch.submit(layout, plan)}"
+
+
+def _hurry(layout: RunLayout, plan: LaunchPlan, job: JobRecord, scheduler: Scheduler) -> str:
+    if layout.cancelled.exists():
+        raise RunError(f"{layout.name}: job {job.job_id} is still being cancelled; try again then")
+    if job.state is JobState.PENDING:
+        scheduler.start_now(job.job_id)
+        return f"{layout.name}: job {job.job_id} waits for nodes and no longer for a time"
+    scheduler.notify(job.job_id, signal=plan.notice_signal)
+    return f"{layout.name}: job {job.job_id} saves and starts again"
+
+
+def _live(layout: RunLayout, plan: LaunchPlan) -> tuple[Scheduler, list[JobRecord]]:
+    """Return the run's scheduler and its live jobs.
+
+    Raises:
+        QueryError: The scheduler does not answer.
+    """
+    scheduler = watch.scheduler_of(plan.scheduler, [(layout, plan)])
+    answer = scheduler.jobs([plan.job_name])
+    return scheduler, [job for job in answer.records if job.in_queue and not job.state.ended]

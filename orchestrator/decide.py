@@ -1,0 +1,327 @@
+"""What to do about a run: one pure function over what is seen, what was done and the policy.
+
+One owner for each cause. The batch shell puts its job back after a notice, Slurm does it for a
+lost node and for preemption with requeue, the watcher does the rest. A restart is decided only
+here, and only when no job of the run is alive.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from orchestrator.facts import Attempt
+from orchestrator.scheduler import JobRecord, JobState
+
+# Reasons of squeue for a job that waits for a human, and never starts by itself.
+_HELD = (
+    "JobHeldUser",
+    "JobHeldAdmin",
+    "launch failed requeued held",
+    "launch_failed_requeued_held",
+    "job requeued in held state",
+    "JobHoldMaxRequeue",
+    "BadConstraints",
+    "DependencyNeverSatisfied",
+)
+# How long Slurm's word on the end of a job must have stood before it is acted on: a requeue by
+# Slurm itself passes through an ended state.
+SETTLE_S = 4.0
+# Slurm's MessageTimeout is 10 s by default and 100 s at most: a submission without an answer has
+# failed only if a later query does not find it.
+SUBMIT_SETTLE_S = 120.0
+# After `fsdpq cancel` the workers have this long to save before the job is ended for them.
+CANCEL_SETTLE_S = 600.0
+
+
+class Cause(StrEnum):
+    """Why an attempt ended."""
+
+    FINISHED = "finished"
+    NOTICE = "notice, saved"
+    PREEMPTED = "preempted"
+    TIME_LIMIT = "time limit"
+    NODE_FAILURE = "node failure"
+    OUT_OF_MEMORY = "out of memory"
+    WORKER_ERROR = "worker error"
+    CHECKPOINT = "no usable checkpoint"
+    NO_PROGRESS = "no progress"
+    CANCELLED = "cancelled"
+    GONE = "gone without a word"
+
+
+# Ends that say something about the program: these are not repeated for ever.
+_COUNTED = frozenset({Cause.WORKER_ERROR, Cause.TIME_LIMIT, Cause.GONE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What is seen of a run now.
+
+    Attributes:
+        jobs: Records of the run's jobs, live ones first; None where the scheduler did not answer.
+        silent: Why nothing is known of jobs that left the queue; "" where absence is certain.
+        attempt: The newest attempt.
+        checkpoint_step: The newest complete checkpoint.
+        now: Seconds since 1970.
+    """
+
+    finished: bool
+    cancelled_at: float | None
+    jobs: tuple[JobRecord, ...] | None
+    silent: str
+    attempt: Attempt | None
+    checkpoint_step: int | None
+    now: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What fsdpq did for the run, from its events.
+
+    Attributes:
+        submitted: Ids of the jobs that were submitted, oldest first.
+        asked_at: When the last submission without an answer was sent; None where all have one.
+        restarts: (cause, newest checkpoint at that time) of every restart by a watcher.
+        gave_up: Why the run was given up; "" where it was not (or was taken up again by hand).
+    """
+
+    submitted: tuple[str, ...] = ()
+    asked_at: float | None = None
+    restarts: tuple[tuple[str, int | None], ...] = ()
+    gave_up: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How often and how soon a run is brought back."""
+
+    max_no_progress: int
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Do nothing now."""
+
+    state: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The run is over: finished, cancelled or failed. `record` says whether to write that down."""
+
+    state: str
+    why: str
+    cause: Cause
+    record: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StartNow:
+    """Take back the delay of a requeue."""
+
+    job_id: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJobs:
+    """End jobs that are alive although the run is cancelled."""
+
+    job_ids: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Start the run again.
+
+    Attributes:
+        key: Names the end that this answers; only one watcher ever acts on it.
+        job_id: The id to requeue; None where only a new job will do.
+    """
+
+    key: str
+    job_id: str | None
+    cause: Cause
+    why: str
+
+
+Action = Wait | Over | StartNow | CancelJobs | Restart
+
+
+def decide(seen: Observation, past: History, policy: Policy) -> Action:
+    """Return what to do about a run."""
+    live = [job for job in seen.jobs or () if job.in_queue and not job.state.ended]
+    if seen.finished:
+        return Over("finished", "the last step is done", Cause.FINISHED)
+    if seen.cancelled_at is not None:
+        return _cancelled(seen, live)
+    if past.gave_up:
+        return Over("failed", past.gave_up, Cause.NO_PROGRESS)
+    if seen.jobs is None:
+        return Wait("unreachable", "the scheduler does not answer; nothing is done until it does")
+    if live:
+        return _alive(live[0])
+    return _ended(seen, past, policy)
+
+
+def _cancelled(seen: Observation, live: list[JobRecord]) -> Action:
+    asked_s = seen.now - (seen.cancelled_at or seen.now)
+    waiting = [job.job_id for job in live if job.state is JobState.PENDING]
+    late = [job.job_id for job in live] if asked_s > CANCEL_SETTLE_S else waiting
+    if late:
+        return CancelJobs(tuple(late), "the run is cancelled, and this job is not")
+    if live:
+        return Wait("stopping", "cancelled; the workers are saving")
+    return Over("cancelled", "cancelled by its user; nothing restarts it", Cause.CANCELLED)
+
+
+def _alive(job: JobRecord) -> Action:
+    if job.state is JobState.UNKNOWN:
+        return Wait("unknown", f"Slurm calls job {job.job_id} by a word that fsdpq does not know")
+    if job.state is JobState.PENDING:
+        return _pending(job)
+    if job.state in (JobState.REQUEUE_HOLD, JobState.SPECIAL_EXIT, JobState.RESV_DEL_HOLD):
+        return Wait("held", f"job {job.job_id} is held ({job.state}); {_RELEASE} {job.job_id}")
+    if job.state is JobState.COMPLETING:
+        return Wait("stopping", f"job {job.job_id} is completing")
+    if job.state is JobState.CONFIGURING:
+        return Wait("starting", f"job {job.job_id} waits for its nodes to boot")
+    return Wait("running", f"job {job.job_id} is {job.state.lower()} on {job.nodes or '?'}")
+
+
+_RELEASE = "look at its nodes, then `scontrol release`"
+
+
+def _pending(job: JobRecord) -> Action:
+    if any(word in job.reason for word in _HELD):
+        return Wait("held", f"job {job.job_id} is held ({job.reason}); {_RELEASE} {job.job_id}")
+    if job.reason == "BeginTime":
+        return StartNow(job.job_id, f"job {job.job_id} was requeued and waits for its begin time")
+    state = "requeued" if job.restart else "pending"
+    return Wait(state, f"job {job.job_id} is pending: {job.reason or 'not yet looked at'}")
+
+
+def _ended(seen: Observation, past: History, policy: Policy) -> Action:
+    """Decide for a run without a live job."""
+    job = seen.jobs[0] if seen.jobs else None
+    if job is None and seen.silent:
+        return Wait("unreachable", f"accounting does not answer: {seen.silent}")
+    if job is None and past.asked_at is not None:
+        if seen.now - past.asked_at < SUBMIT_SETTLE_S:
+            return Wait("waiting", "a submission got no answer; its job may still turn up")
+        return Restart(_key(past), None, Cause.GONE, "the submission got no answer and no job")
+    if job is not None and job.end is not None and seen.now - job.end < SETTLE_S:
+        return Wait("stopping", f"job {job.job_id} has just ended; Slurm may put it back")
+    return _restart(seen, past, policy, job)
+
+
+def _restart(seen: Observation, past: History, policy: Policy, job: JobRecord | None) -> Action:
+    attempt = _attempt_of(job, seen.attempt)
+    cause, why = classify(job, attempt)
+    if cause is Cause.CANCELLED:
+        return Over("cancelled", why, cause, record=True)
+    if cause in (Cause.OUT_OF_MEMORY, Cause.CHECKPOINT, Cause.NO_PROGRESS):
+        return Over("failed", why, cause, record=True)
+    idle = _without_progress(past, seen.checkpoint_step) if cause in _COUNTED else 0
+    if idle >= policy.max_no_progress:
+        return Over("failed", _give_up(idle, why), cause, record=True)
+    delay_s = policy.delay_s * 2 ** (idle - 1) if idle else 0.0
+    ended_at = (job.end if job else None) or (attempt.ended_at if attempt else None)
+    if ended_at is not None and seen.now - ended_at < delay_s:
+        left_s = delay_s - (seen.now - ended_at)
+        return Wait("waiting", f"{why}; the next restart is in {left_s:.0f} s")
+    again = job.job_id if job is not None and job.in_queue else None
+    return Restart(_key(past, job), again, cause, why)
+
+
+def _key(past: History, job: JobRecord | None = None) -> str:
+    """Name the end of a job. A requeue changes the restart count, a new job the submissions."""
+    submitted = f"{len(past.submitted)}-{len(past.restarts)}"
+    return f"{job.job_id}.{job.restart or 0}.{submitted}" if job else f"none.{submitted}"
+
+
+def _attempt_of(job: JobRecord | None, attempt: Attempt | None) -> Attempt | None:
+    """Return the attempt if it is one of the job that ended; a job may never have started."""
+    if job is None or attempt is None or attempt.job_id == job.job_id:
+        return attempt
+    return None
+
+
+def _without_progress(past: History, checkpoint_step: int | None) -> int:
+    """Return how many of the last restarts brought no newer checkpoint."""
+    count = 0
+    for cause, step in reversed(past.restarts):
+        if cause not in _COUNTED or step != checkpoint_step:
+            break
+        count += 1
+    return count
+
+
+def _give_up(idle: int, why: str) -> str:
+    return (
+        f"{why}. Restarted {idle} times without a newer checkpoint, so it is not tried again."
+        " Mend the cause, then `fsdpq requeue`"
+    )
+
+
+def classify(job: JobRecord | None, attempt: Attempt | None) -> tuple[Cause, str]:
+    """Return why a job ended, and a sentence that says so.
+
+    From evidence: what the workers wrote, then the scheduler's record. Never from the clock.
+    """
+    if job is not None and job.state is JobState.CANCELLED:
+        by = job.reason.removeprefix("CANCELLED ") or "by scancel"
+        return Cause.CANCELLED, f"job {job.job_id} was cancelled {by}; nothing restarts it"
+    if attempt is not None and attempt.outcome == "no_checkpoint":
+        return Cause.CHECKPOINT, attempt.reason
+    if job is None and attempt is not None and attempt.action == "none" and attempt.noticed:
+        return _forgotten(attempt)
+    if attempt is not None and attempt.action == "stop":
+        return Cause.NO_PROGRESS, f"{attempt.why}; see notice.lead_s and the save time"
+    if attempt is not None and attempt.outcome == "stopped":
+        return Cause.NOTICE, f"attempt {attempt.number} stopped for a notice and saved"
+    if attempt is not None and attempt.error is not None:
+        return _error(attempt)
+    return _from_record(job, attempt)
+
+
+def _error(attempt: Attempt) -> tuple[Cause, str]:
+    error = attempt.error
+    assert error is not None
+    rank = f"rank {error.rank} on {error.node}"
+    return Cause.WORKER_ERROR, f"{rank} failed: {error.exception}"
+
+
+_RECORDS = {
+    JobState.PREEMPTED: Cause.PREEMPTED,
+    JobState.TIMEOUT: Cause.TIME_LIMIT,
+    JobState.DEADLINE: Cause.TIME_LIMIT,
+    JobState.NODE_FAIL: Cause.NODE_FAILURE,
+    JobState.BOOT_FAIL: Cause.NODE_FAILURE,
+    JobState.OUT_OF_MEMORY: Cause.OUT_OF_MEMORY,
+}
+
+
+def _from_record(job: JobRecord | None, attempt: Attempt | None) -> tuple[Cause, str]:
+    if job is None:
+        return Cause.GONE, "the scheduler has no record of a job of this run"
+    cause = _RECORDS.get(job.state, Cause.WORKER_ERROR)
+    ended = f"job {job.job_id} ended as {job.state}"
+    if cause is not Cause.WORKER_ERROR:
+        return cause, f"{ended} before it could save"
+    code = f", exit code {job.exit_code}" + (f", signal {job.signal}" if job.signal else "")
+    if attempt is None:
+        return cause, f"{ended}{code} before the script started; see batch.log"
+    return cause, f"{ended}{code}, and no rank left an error; see `fsdpq logs`"
+
+
+def _forgotten(attempt: Attempt) -> tuple[Cause, str]:
+    """Return why a job that heard a notice and was not put back is not restarted either.
+
+    scancel, the time limit and a lost node all look like this once the scheduler has forgotten
+    the job, and the first of them is final.
+    """
+    why = f"{attempt.why}, and the scheduler no longer says whether its user cancelled it"
+    return Cause.NO_PROGRESS, f"{why}. If nobody did: `fsdpq requeue`"

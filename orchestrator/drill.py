@@ -1,0 +1,87 @@
+"""Rehearse a preemption: notice, save, requeue, first new step; and measure it."""
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from orchestrator import control, facts, store, watch
+from orchestrator.errors import RunError
+from orchestrator.facts import Attempt
+from orchestrator.layout import RunLayout
+from orchestrator.plan import LaunchPlan
+
+_EVERY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillReport:
+    """What a rehearsed preemption cost.
+
+    Attributes:
+        stopped_at: The last step before the stop.
+        resumed_at: The step of the checkpoint that the next attempt started from.
+        stop_s: Seconds from the notice until the attempt's workers had ended.
+        down_s: Seconds from the notice until the first new step.
+    """
+
+    run: str
+    attempt: int
+    stopped_at: int
+    resumed_at: int
+    steps_lost: int
+    stop_s: float | None
+    down_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON's types."""
+        return asdict(self)
+
+
+def drill(layout: RunLayout, plan: LaunchPlan, *, timeout_s: float) -> DrillReport:
+    """Send a run the notice, keep watch until it trains again, and return what that cost.
+
+    Raises:
+        RunError: The run does not train now, ended meanwhile, or did not come back in time.
+        SchedulerError: The scheduler refused or does not answer.
+    """
+    before = facts.latest(layout)
+    if before is None or before.last_step is None or before.outcome:
+        raise RunError(
+            f"{layout.name}: does not train now; start the drill when it has done a step"
+        )
+    if layout.cancelled.exists():
+        raise RunError(f"{layout.name}: is cancelled; a drill would not bring it back")
+    sent_at = time.time()
+    store.append(layout, "drill", attempt=before.number)
+    control.requeue(layout, plan)
+    after = _wait(layout, plan, before.number, until=sent_at + timeout_s)
+    return _report(layout, before.number, after, sent_at)
+
+
+def _wait(layout: RunLayout, plan: LaunchPlan, number: int, *, until: float) -> Attempt:
+    """Watch until an attempt after ``number`` has done a step, and return that attempt."""
+    while time.time() < until:
+        outcome = watch.once([(layout, plan)], tries=1)[0]
+        after = facts.latest(layout)
+        if after is not None and after.number > number and after.last_step is not None:
+            return after
+        if layout.finished.exists():
+            raise RunError(f"{layout.name}: finished before the notice could stop it")
+        if outcome.sight.past.gave_up:
+            raise RunError(f"{layout.name}: {outcome.sight.past.gave_up}")
+        time.sleep(_EVERY_S)
+    raise RunError(f"{layout.name}: did not train again in time; see `fsdpq status {layout.name}`")
+
+
+def _report(layout: RunLayout, number: int, after: Attempt, sent_at: float) -> DrillReport:
+    stopped = next(a for a in facts.attempts(layout) if a.number == number)
+    stopped_at, resumed_at = stopped.last_step or 0, after.resumed or 0
+    return DrillReport(
+        run=layout.name,
+        attempt=number,
+        stopped_at=stopped_at,
+        resumed_at=resumed_at,
+        steps_lost=max(0, stopped_at - resumed_at),
+        stop_s=None if stopped.ended_at is None else round(max(0.0, stopped.ended_at - sent_at), 1),
+        down_s=round((after.heard_at or time.time()) - sent_at, 1),
+    )

@@ -1,0 +1,232 @@
+"""Field types that a job file and a site profile share, and how a mistake in one is worded.
+
+Every text that ends up in a script or in a command is checked here once: control characters are
+refused (a newline in a job name would start a new #SBATCH line), and so is `$` in sbatch options
+(Slurm does not expand it, people expect it to).
+"""
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from orchestrator.errors import InputError
+
+M = TypeVar("M", bound=BaseModel)
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET = re.compile(
+    r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE_?KEY)", re.IGNORECASE
+)
+
+
+class Strict(BaseModel):
+    """A frozen model that refuses keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def no_control(text: str) -> str:
+    """Return ``text``; refuse control characters and line breaks."""
+    if found := _CONTROL.search(text):
+        raise ValueError(f"contains the control character {found.group()!r}; remove it")
+    return text
+
+
+def _run_name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError("use 1 to 64 letters, digits, '.', '_' and '-', a letter or digit first")
+    return text
+
+
+def _sbatch_value(text: str) -> str:
+    no_control(text)
+    if not text.strip():
+        raise ValueError("is empty; leave the key out instead")
+    if found := re.search(r"[$`\\\"']", text):
+        raise ValueError(
+            f"contains {found.group()!r}; Slurm expands no variables and no quotes in its options,"
+            " so write the plain value"
+        )
+    return text
+
+
+def _env_vars(values: dict[str, str]) -> dict[str, str]:
+    for name, value in values.items():
+        if not _ENV_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of an environment variable")
+        if _SECRET.search(name):
+            raise ValueError(
+                f"{name} looks like a secret, and scripts and logs keep what stands here; export it"
+                " in the shell that runs `fsdpq submit` instead, the scheduler hands it on"
+            )
+        try:
+            no_control(value)
+        except ValueError as error:
+            raise ValueError(f"{name} {error}") from None
+    return values
+
+
+# Slurm's own table (sbatch(1), --time), checked against 22.05: "minutes", "minutes:seconds",
+# "hours:minutes:seconds", "days-hours", "days-hours:minutes", "days-hours:minutes:seconds".
+_TIME = re.compile(
+    r"(?:(?P<d>\d+)-(?P<dh>\d+)(?::(?P<dm>\d+)(?::(?P<ds>\d+))?)?"
+    r"|(?P<h>\d+):(?P<hm>\d+):(?P<hs>\d+)|(?P<m>\d+)(?::(?P<s>\d+))?)"
+)
+
+
+def time_limit_s(value: object) -> int:
+    """Return seconds from a time as sbatch spells it.
+
+    >>> time_limit_s("1-12:30:00"), time_limit_s("2:00:00"), time_limit_s(90), time_limit_s("4:30")
+    (131400, 7200, 5400, 270)
+    """
+    found = _TIME.fullmatch(str(value)) if isinstance(value, str | int) else None
+    if found is None or isinstance(value, bool):
+        raise ValueError(
+            "is no time limit; write it as sbatch does: minutes (90), hours:minutes:seconds"
+            " (4:00:00) or days-hours:minutes:seconds (1-12:00:00)"
+        )
+    part = {key: int(text or 0) for key, text in found.groupdict().items()}
+    seconds = (
+        part["d"] * 86400
+        + (part["dh"] + part["h"]) * 3600
+        + (part["dm"] + part["hm"] + part["m"]) * 60
+        + part["ds"]
+        + part["hs"]
+        + part["s"]
+    )
+    if seconds <= 0:
+        raise ValueError("must be longer than 0")
+    return seconds
+
+
+Line = Annotated[str, AfterValidator(no_control)]
+RunName = Annotated[str, AfterValidator(_run_name)]
+SbatchValue = Annotated[str, AfterValidator(_sbatch_value)]
+EnvVars = Annotated[dict[str, str], AfterValidator(_env_vars)]
+TimeLimit = Annotated[int, BeforeValidator(time_limit_s)]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with the plain scalars of YAML 1.2.
+
+    YAML 1.1 reads 12:30:00 as 45000, 0123 as 83 and `on` as true; a time limit, an account and a
+    partition have been lost to that. Repeated keys are an error: YAML keeps the last one silently.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str):
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is no text; put it in quotes", key_node.start_mark
+                )
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} stands here twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", "~nN\0"),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
+):
+    # A number with leading zeros stays text: 0123 is an account, not 83 and not 123.
+    _guard = r"(?![-+]?0[0-9])" if _tag == "float" else ""
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(f"{_guard}(?:{_pattern})\\Z"), [*_first, ""]
+    )
+
+
+def read_yaml(path: Path, *, error: type[InputError]) -> dict[str, Any]:
+    """Return the mapping in the YAML file ``path``.
+
+    Raises:
+        InputError: As ``error``; the file is missing, unreadable or no mapping.
+    """
+    try:
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except FileNotFoundError:
+        raise error(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise error(f"{path}: cannot be read: {problem}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
+        raise error(f"{path}: is not valid YAML: {problem}") from None
+    if not isinstance(data, dict):
+        raise error(f"{path}: must hold keys and values, such as `nodes: 2`")
+    return data
+
+
+def read_scalar(text: str, *, where: str, error: type[InputError]) -> Any:
+    """Return one value of a command line, read as in a file.
+
+    Raises:
+        InputError: As ``error``; it is not valid YAML.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
+        raise error(f"{where}: is not valid YAML: {problem}") from None
+
+
+def validate(model: type[M], data: Mapping[str, Any], *, where: Path, error: type[InputError]) -> M:
+    """Return ``data`` as a ``model``.
+
+    Raises:
+        InputError: As ``error``; its text has a line for each mistake with the dotted path, what
+            was given and what is allowed.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as problem:
+        lines = [_explain(model, item) for item in problem.errors()]
+        raise error("\n".join(f"{where}: {line}" for line in lines)) from None
+
+
+def _explain(model: type[BaseModel], item: Any) -> str:
+    path = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        return _unknown_key(model, item["loc"], path)
+    if item["type"] == "missing":
+        return f"{path}: is required"
+    text = item["msg"].removeprefix("Value error, ")
+    given = "" if isinstance(item["input"], dict | BaseModel) else f" (given: {item['input']!r})"
+    return f"{path}: {text}{given}" if path else text
+
+
+def _unknown_key(model: type[BaseModel], location: tuple[int | str, ...], path: str) -> str:
+    known = sorted(_fields_at(model, location[:-1]))
+    near = get_close_matches(str(location[-1]), known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"{path}: is no key here.{hint} Valid keys: {', '.join(known)}"
+
+
+def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    for part in location:
+        field = model.model_fields.get(str(part))
+        inner = _model_in(field.annotation) if field else None
+        if inner is not None:
+            model = inner
+    return [info.alias or name for name, info in model.model_fields.items()]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in getattr(annotation, "__args__", ()):
+        if (found := _model_in(argument)) is not None:
+            return found
+    return None

@@ -1,0 +1,82 @@
+"""From a job file to a run: read, plan, render, create the run directory, submit."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator import plan as planning
+from orchestrator import script, store, watch
+from orchestrator.errors import SpecError, SubmitError
+from orchestrator.layout import RunLayout
+from orchestrator.plan import LaunchPlan
+from orchestrator.profile import load_profile
+from orchestrator.spec.job import JobSpec, check_script, load_job
+from orchestrator.spec.train import check_batch
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A run as it would be submitted: the same value is printed by a dry run and used by submit."""
+
+    layout: RunLayout
+    plan: LaunchPlan
+    files: dict[str, str]
+
+
+def prepare(job: Path, *, runs: Path, site: str | None, overrides: Sequence[str]) -> Launch:
+    """Return the run that the job file ``job`` describes. Touches nothing on the disk.
+
+    Raises:
+        InputError: The job file, the site profile or an override cannot be used.
+    """
+    chosen = [f"site={json.dumps(site)}"] if site else []
+    spec = load_job(job, overrides=[*overrides, *chosen])
+    check_script(spec)
+    profile = load_profile(spec.site, base=Path.cwd() if site else job.absolute().parent)
+    layout = RunLayout(_run_dir(runs, spec.name))
+    plan = planning.plan(spec, profile, layout=layout, cwd=Path.cwd(), python=sys.executable)
+    if spec.train is not None:
+        check_batch(spec.train, plan.world_size)
+    return Launch(layout, plan, _files(job, spec, plan))
+
+
+def _run_dir(runs: Path, name: str) -> Path:
+    path = runs.absolute() / name
+    text = str(path)
+    if "%" in text or any(ord(char) < 32 or ord(char) == 127 for char in text):
+        raise SpecError(
+            f"--runs: {text!r} contains '%' or a control character, which Slurm reads as a pattern"
+            " or as the end of a line; choose another directory"
+        )
+    return path
+
+
+def _files(job: Path, spec: JobSpec, plan: LaunchPlan) -> dict[str, str]:
+    files = {
+        "job.yaml": job.read_text(encoding="utf-8"),
+        "spec.json": spec.model_dump_json(indent=2) + "\n",
+        "plan.json": json.dumps(plan.to_json(), indent=2) + "\n",
+        **script.render(plan),
+    }
+    if spec.train is not None:
+        files["train.json"] = spec.train.model_dump_json(indent=2) + "\n"
+    return files
+
+
+def submit(launch: Launch) -> str:
+    """Create the run directory, submit its script and return the job id.
+
+    Raises:
+        RunError: There is a run of this name.
+        SubmitError: The scheduler refused; the run directory is gone again.
+        SubmitUnknownError: No answer; the run directory stays, and a watcher finds out.
+    """
+    store.create(launch.layout, launch.files)
+    store.append(launch.layout, "created", site=launch.plan.site, job_name=launch.plan.job_name)
+    try:
+        return watch.submit(launch.layout, launch.plan)
+    except SubmitError:
+        store.discard(launch.layout)
+        raise

@@ -1,0 +1,109 @@
+"""Find, signal and end the processes of runs on this machine."""
+
+import os
+import signal as signals
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.errors import ActionError
+from orchestrator.layout import RunLayout
+from orchestrator.scheduler import Answer, JobRecord, JobState
+from orchestrator.store import read_json
+
+
+@dataclass(frozen=True, slots=True)
+class LocalScheduler:
+    """This machine as a scheduler of the ``runs``, by job name.
+
+    A job is alive while a process runs one of its scripts. Process ids are recycled, so a process
+    counts only if its command line names the run's own files.
+    """
+
+    runs: Mapping[str, RunLayout]
+
+    def jobs(self, names: Sequence[str], *, ids: Sequence[str] = ()) -> Answer:
+        """Return a record for each run that has been started."""
+        records = (_record(name, self.runs[name]) for name in names if name in self.runs)
+        return Answer(tuple(record for record in records if record is not None))
+
+    def requeue(self, job_id: str) -> None:
+        """Refuse: a process that ended cannot be started again under its id."""
+        raise ActionError(["requeue", job_id], returncode=1, stderr="a process cannot be requeued")
+
+    def start_now(self, job_id: str) -> None:
+        """Do nothing: nothing is ever pending here."""
+
+    def cancel(self, job_id: str) -> None:
+        """Kill what runs the job's scripts; workers die with their torchrun."""
+        for process in self._processes(job_id):
+            _kill(process, signals.SIGKILL)
+
+    def notify(self, job_id: str, *, signal: str) -> None:
+        """Send the notice to the batch shell, which passes it on."""
+        number = getattr(signals, f"SIG{signal}")
+        for layout in self._layouts(job_id):
+            for process, words in _running(layout):
+                if str(layout.script) in words and words[0].endswith("bash"):
+                    _kill(process, number)
+
+    def _layouts(self, job_id: str) -> list[RunLayout]:
+        return [layout for layout in self.runs.values() if job_id_of(layout) == job_id]
+
+    def _processes(self, job_id: str) -> list[int]:
+        return [pid for layout in self._layouts(job_id) for pid, _ in _running(layout)]
+
+
+def job_id_of(layout: RunLayout) -> str | None:
+    """Return the id that submitit gave the newest job of the run."""
+    try:
+        return (layout.submitit / "job-id").read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+def _record(name: str, layout: RunLayout) -> JobRecord | None:
+    job_id = job_id_of(layout)
+    alive = any(True for _ in _running(layout))
+    if job_id is None and not alive:
+        return None
+    return JobRecord(
+        job_id=job_id or "by hand",
+        name=name,
+        state=JobState.RUNNING if alive else JobState.FAILED,
+        in_queue=alive,
+        nodes=os.uname().nodename,
+        exit_code=None if alive else _exit_code(layout),
+    )
+
+
+def _exit_code(layout: RunLayout) -> int | None:
+    numbers = [int(path.name) for path in layout.attempts.iterdir() if path.name.isdigit()]
+    if not numbers:
+        return None
+    code = (read_json(layout.attempt(max(numbers)).exit) or {}).get("code")
+    return code if isinstance(code, int) else None
+
+
+def _running(layout: RunLayout) -> Iterator[tuple[int, list[str]]]:
+    """Yield (process id, command line) of what runs the run's own files."""
+    ours = {str(layout.script), str(layout.node_script), str(layout.submitit), str(layout.train)}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if ours.intersection(words):
+            yield int(entry.name), words
+
+
+def _kill(process: int, number: signals.Signals) -> None:
+    try:
+        os.kill(process, number)
+    except ProcessLookupError:
+        pass
+    except PermissionError as problem:
+        argv = ["kill", f"-{number}", str(process)]
+        raise ActionError(argv, returncode=1, stderr=str(problem)) from None

@@ -1,0 +1,105 @@
+"""Look at runs: the marks and attempts in their directories, the jobs in the scheduler."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator import checkpoint, facts, store
+from orchestrator.decide import History, Observation, Policy
+from orchestrator.errors import QueryError
+from orchestrator.layout import RunLayout
+from orchestrator.plan import LaunchPlan
+from orchestrator.scheduler import Answer, Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A run and all that `decide` needs to know of it."""
+
+    layout: RunLayout
+    plan: LaunchPlan
+    seen: Observation
+    past: History
+
+    @property
+    def policy(self) -> Policy:
+        """The run's own policy."""
+        return Policy(max_no_progress=self.plan.max_no_progress, delay_s=self.plan.delay_s)
+
+
+def look(runs: Sequence[tuple[RunLayout, LaunchPlan]], scheduler: Scheduler) -> list[Sight]:
+    """Return what is seen of ``runs``, all of one scheduler, with one question for all of them.
+
+    Runs that are over by their marks are not asked for.
+    """
+    pasts = {layout: history(store.events(layout)) for layout, _ in runs}
+    open_runs = [(layout, plan) for layout, plan in runs if not layout.finished.exists()]
+    answer = _ask(open_runs, pasts, scheduler)
+    return [
+        Sight(layout, plan, _seen(layout, plan, answer), pasts[layout]) for layout, plan in runs
+    ]
+
+
+def _ask(
+    runs: Sequence[tuple[RunLayout, LaunchPlan]],
+    pasts: dict[RunLayout, History],
+    scheduler: Scheduler,
+) -> Answer | QueryError:
+    if not runs:
+        return Answer(())
+    ids = [past.submitted[-1] for layout, _ in runs if (past := pasts[layout]).submitted]
+    try:
+        return scheduler.jobs([plan.job_name for _, plan in runs], ids=ids)
+    except QueryError as error:
+        return error
+
+
+def _seen(layout: RunLayout, plan: LaunchPlan, answer: Answer | QueryError) -> Observation:
+    mark = store.read_json(layout.cancelled)
+    silent = isinstance(answer, QueryError)
+    records = () if isinstance(answer, QueryError) else answer.records
+    return Observation(
+        finished=layout.finished.exists(),
+        cancelled_at=float(mark.get("at", 0.0)) if mark is not None else None,
+        jobs=None if silent else tuple(job for job in records if job.name == plan.job_name),
+        silent="" if isinstance(answer, QueryError) else answer.silent,
+        attempt=facts.latest(layout),
+        checkpoint_step=checkpoint_step(layout),
+        now=time.time(),
+    )
+
+
+def checkpoint_step(layout: RunLayout) -> int | None:
+    """Return the step of the newest complete checkpoint, by its files' sizes."""
+    newest = checkpoint.newest_complete(layout.checkpoints)
+    return newest.step if newest else None
+
+
+def history(events: Iterable[dict[str, Any]]) -> History:
+    """Return what fsdpq did for a run, from its events. Pure."""
+    submitted: list[str] = []
+    restarts: list[tuple[str, int | None]] = []
+    asked_at: float | None = None
+    gave_up = ""
+    for event in events:
+        match event.get("kind"):
+            case "submitting":
+                asked_at = event.get("at")
+            case "submitted":
+                asked_at = None
+                if event.get("job_id") not in submitted:
+                    submitted.append(str(event.get("job_id")))
+            case "refused":
+                asked_at = None
+            case "restart":
+                restarts.append((str(event.get("cause")), event.get("checkpoint_step")))
+                gave_up = ""
+            case "gave up":
+                gave_up = str(event.get("why"))
+    return History(
+        submitted=tuple(submitted),
+        asked_at=asked_at,
+        restarts=tuple(restarts),
+        gave_up=gave_up,
+    )

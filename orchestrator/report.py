@@ -1,0 +1,263 @@
+"""A run's status as data and as text. Pure."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.decide import Action, CancelJobs, Over, Restart, StartNow
+from orchestrator.drill import DrillReport
+from orchestrator.facts import Attempt
+from orchestrator.observe import Sight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What `fsdpq status` says of a run. `to_json` has the keys that others rely on."""
+
+    run: str
+    state: str
+    job_id: str | None
+    attempt: int | None
+    step: int | None
+    steps_total: int | None
+    checkpoint_step: int | None
+    cause: str | None
+    next: str
+    loss: float | None
+    tokens_per_s: float | None
+    quarantined: tuple[tuple[int, str], ...]
+    error: dict[str, Any] | None
+    attempts: tuple[dict[str, Any], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the status as JSON's types."""
+        quarantined = [{"step": step, "reason": reason} for step, reason in self.quarantined]
+        plain = {name: getattr(self, name) for name in self.__slots__}
+        return {**plain, "quarantined": quarantined, "attempts": list(self.attempts)}
+
+
+def status(
+    sight: Sight,
+    action: Action,
+    *,
+    attempts: Sequence[Attempt],
+    metrics: dict[str, Any],
+    submitted_at: float | None,
+) -> Status:
+    """Return the status of a run.
+
+    Args:
+        sight: What is seen of it.
+        action: What is to be done about it.
+        attempts: Its attempts, oldest first.
+        metrics: The newest line of its metrics; empty where there is none.
+        submitted_at: When it was first submitted, in seconds since 1970.
+    """
+    newest = attempts[-1] if attempts else None
+    jobs = sight.seen.jobs or ()
+    job_ids = [job.job_id for job in jobs[:1]] or list(sight.past.submitted[-1:])
+    rows = [
+        _row(index, attempts, sight, action, submitted_at=submitted_at)
+        for index in range(len(attempts))
+    ]
+    error = newest.error if newest else None
+    ended = [row["cause"] for row in rows if row["cause"]]
+    return Status(
+        run=sight.layout.name,
+        state=_state(action, newest),
+        job_id=job_ids[0] if job_ids else None,
+        attempt=newest.number if newest else None,
+        step=max((a.last_step for a in attempts[-1:] if a.last_step is not None), default=None),
+        steps_total=sight.plan.steps_total,
+        checkpoint_step=sight.seen.checkpoint_step,
+        cause=action.cause.value if isinstance(action, Over | Restart) else _last(ended),
+        next=action.why,
+        loss=metrics.get("loss"),
+        tokens_per_s=metrics.get("tokens_per_s"),
+        quarantined=tuple(item for attempt in attempts for item in attempt.quarantined),
+        error=None
+        if error is None
+        else {
+            "rank": error.rank,
+            "node": error.node,
+            "step": error.step,
+            "exception": error.exception,
+        },
+        attempts=tuple(rows),
+    )
+
+
+def _last(items: Sequence[str]) -> str | None:
+    return items[-1] if items else None
+
+
+def _state(action: Action, newest: Attempt | None) -> str:
+    match action:
+        case Over():
+            return action.state
+        case StartNow():
+            return "requeued"
+        case Restart():
+            return "waiting"
+        case CancelJobs():
+            return "stopping"
+    if action.state == "running" and (newest is None or newest.last_step is None):
+        return "starting"
+    return action.state
+
+
+def _row(
+    index: int,
+    attempts: Sequence[Attempt],
+    sight: Sight,
+    action: Action,
+    *,
+    submitted_at: float | None,
+) -> dict[str, Any]:
+    attempt = attempts[index]
+    alive = index == len(attempts) - 1 and _alive(attempt, sight)
+    state, cause = ("running", None) if alive else _end(attempt)
+    if not alive and index == len(attempts) - 1 and isinstance(action, Over | Restart):
+        cause = action.cause.value
+    resumed = attempt.resumed
+    return {
+        "attempt": attempt.number,
+        "job_id": attempt.job_id,
+        "restart": attempt.restart,
+        "state": state,
+        "cause": cause,
+        "nodes": attempt.nodes,
+        "first_step": resumed + 1 if resumed is not None else None,
+        "last_step": attempt.last_step,
+        "steps_lost": None if alive else _lost(index, attempts, sight.seen.checkpoint_step),
+        "queued_s": _queued(index, attempts, submitted_at),
+        "started_at": attempt.started_at,
+        "ended_at": attempt.ended_at,
+    }
+
+
+def _alive(attempt: Attempt, sight: Sight) -> bool:
+    if attempt.action or sight.seen.finished:
+        return False
+    jobs = sight.seen.jobs or ()
+    return any(
+        job.in_queue
+        and not job.state.ended
+        and job.job_id == attempt.job_id
+        and job.restart in (None, attempt.restart)
+        for job in jobs
+    )
+
+
+def _end(attempt: Attempt) -> tuple[str, str]:
+    if attempt.outcome == "finished" or attempt.action == "finished":
+        return "finished", "finished"
+    if attempt.outcome == "stopped":
+        return "stopped", "notice, saved"
+    if attempt.error is not None or attempt.outcome:
+        return "failed", "worker error" if attempt.error else attempt.outcome
+    if attempt.noticed:
+        return "ended", "notice, not saved"
+    return "ended", "ended without notice"
+
+
+def _lost(index: int, attempts: Sequence[Attempt], checkpoint_step: int | None) -> int | None:
+    """Return how many steps of an attempt were done again, or will have to be."""
+    done = attempts[index].last_step
+    if done is None:
+        return 0
+    later = (attempt.resumed for attempt in attempts[index + 1 :])
+    kept = next((step for step in later if step is not None), checkpoint_step or 0)
+    return max(0, done - kept)
+
+
+def _queued(index: int, attempts: Sequence[Attempt], submitted_at: float | None) -> float | None:
+    """Return the seconds from the end of the attempt before, or the submission, to the start."""
+    start = attempts[index].started_at
+    before = attempts[index - 1] if index else None
+    since = (before.ended_at or before.heard_at) if before else submitted_at
+    return None if start is None or since is None else round(max(0.0, start - since), 1)
+
+
+def overview(statuses: Sequence[Status]) -> str:
+    """Return a line a run."""
+    rows = [("RUN", "STATE", "JOB", "ATTEMPT", "STEP", "SAVED", "LOSS", "NEXT")]
+    for item in statuses:
+        total = f"/{item.steps_total}" if item.steps_total else ""
+        rows.append(
+            (
+                item.run,
+                item.state,
+                item.job_id or "-",
+                _text(item.attempt),
+                _text(item.step) + total,
+                _text(item.checkpoint_step),
+                _text(item.loss, ".4f"),
+                item.next,
+            )
+        )
+    return columns(rows)
+
+
+def details(item: Status) -> str:
+    """Return all there is to say about one run."""
+    rows = [("ATTEMPT", "JOB", "RESTART", "STATE", "STEPS", "LOST", "QUEUED", "NODES", "CAUSE")]
+    for row in item.attempts:
+        rows.append(
+            (
+                str(row["attempt"]),
+                row["job_id"],
+                str(row["restart"]),
+                row["state"],
+                f"{_text(row['first_step'])}..{_text(row['last_step'])}",
+                _text(row["steps_lost"]),
+                _text(row["queued_s"], ".0f") + (" s" if row["queued_s"] is not None else ""),
+                row["nodes"],
+                row["cause"] or "",
+            )
+        )
+    lines = [overview([item]), "", columns(rows)]
+    for step, reason in item.quarantined:
+        lines.append(f"quarantined: checkpoint of step {step}: {reason}")
+    if item.error is not None:
+        lines.append(
+            f"rank {item.error['rank']} on {item.error['node']}: {item.error['exception']}"
+        )
+    return "\n".join(lines)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Return ``rows`` as left-aligned columns, without trailing spaces."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def _text(value: float | None, form: str = "") -> str:
+    return "-" if value is None else format(value, form)
+
+
+def progress(item: Status) -> str:
+    """Return one line for a log: when, where, how far."""
+    clock = time.strftime("%H:%M:%S")
+    total = f"/{item.steps_total}" if item.steps_total else ""
+    loss = f"  loss {item.loss:.4f}" if item.loss is not None else ""
+    where = f"attempt {item.attempt}" if item.attempt else "no attempt yet"
+    return f"{clock}  {item.run}  {item.state}  {where}  step {_text(item.step)}{total}{loss}"
+
+
+def drill(found: DrillReport) -> str:
+    """Return what a rehearsed preemption cost, in three lines."""
+    stop = "an unknown time" if found.stop_s is None else f"{found.stop_s:.0f} s"
+    return "\n".join(
+        (
+            f"{found.run}: attempt {found.attempt} stopped after step {found.stopped_at}, {stop}"
+            " after the notice",
+            f"attempt {found.attempt + 1} resumed from step {found.resumed_at}:"
+            f" {found.steps_lost} steps lost",
+            f"first new step {found.down_s:.0f} s after the notice",
+        )
+    )

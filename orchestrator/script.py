@@ -1,0 +1,60 @@
+"""Render the scripts of a plan from templates/. Pure but for reading the templates."""
+
+import re
+import shlex
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
+
+from orchestrator import __version__, errors, resources
+from orchestrator.plan import LaunchPlan
+
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
+
+
+def sh(text: object) -> str:
+    """Return ``text`` as one word of bash that nothing expands.
+
+    >>> print(sh("plain/path"), sh("two words; $(date)"))
+    plain/path 'two words; $(date)'
+    """
+    return shlex.quote(str(text))
+
+
+def directive(pair: tuple[str, str]) -> str:
+    """Return one option as sbatch reads it behind #SBATCH, which is not as bash does.
+
+    >>> directive(("time", "1:00:00")), directive(("requeue", "")), directive(("output", "a b"))
+    ('--time=1:00:00', '--requeue', '--output="a b"')
+    """
+    name, value = pair
+    if value == "":
+        return f"--{name}"
+    if _PLAIN.fullmatch(value):
+        return f"--{name}={value}"
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'--{name}="{escaped}"'
+
+
+def render(plan: LaunchPlan) -> dict[str, str]:
+    """Return the scripts of ``plan`` by file name: `script.sbatch` and `node.sh`.
+
+    Raises:
+        TemplateError: A template asks for a value that the plan does not have.
+    """
+    return {"script.sbatch": _fill("train.sbatch.j2", plan), "node.sh": _fill("node.sh.j2", plan)}
+
+
+def _fill(template: str, plan: LaunchPlan) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(str(resources.root("templates"))),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # bash, not HTML; every value goes through sh or directive
+    )
+    environment.filters.update(sh=sh, directive=directive)
+    try:
+        return environment.get_template(template).render(plan=plan, version=__version__)
+    except TemplateError as problem:
+        raise errors.TemplateError(f"{template}: {problem}") from problem

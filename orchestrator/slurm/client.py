@@ -1,0 +1,114 @@
+"""Run Slurm's commands: the effects. Three lines each: build, run, parse."""
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.errors import ActionError, QueryError, SchedulerError
+from orchestrator.scheduler import Answer, JobRecord
+from orchestrator.slurm import commands, parse
+
+# A controller that is down holds squeue for 18 s and sbatch for 9 s before they give up.
+QUERY_TIMEOUT_S = 60.0
+ACTION_TIMEOUT_S = 60.0
+
+# Variables that change what a command of Slurm asks for or prints. SQUEUE_STATES=PENDING alone
+# makes squeue print nothing, with exit code 0, for a job that runs. SLURM_CONF says where the
+# cluster is, so it stays.
+_PREFIXES = ("SLURM_", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_")
+_KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
+
+
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return ``environment`` without what would steer Slurm's commands. Pure."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in _KEPT or not (name.startswith(_PREFIXES) or name == "SCONTROL_ALL")
+    }
+
+
+def run(
+    argv: Sequence[str], *, timeout_s: float, error: type[SchedulerError]
+) -> subprocess.CompletedProcess[str]:
+    """Run ``argv`` and return what it printed.
+
+    Bytes that are no UTF-8 are replaced: other people's job names must not stop us.
+
+    Raises:
+        SchedulerError: As ``error``; it failed, is missing or gave no answer in time.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603 (an argument list of ours, no shell)
+            list(argv),
+            check=False,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            env=clean_environment(os.environ),
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired:
+        raise error(argv, returncode=None, stderr=f"no answer in {timeout_s:.0f} s") from None
+    except OSError as problem:
+        text = f"{problem}; is this a login node of a Slurm cluster?"
+        raise error(argv, returncode=127, stderr=text) from None
+    if done.returncode != 0:
+        raise error(argv, returncode=done.returncode, stderr=done.stderr)
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmScheduler:
+    """The Slurm cluster that this login node belongs to."""
+
+    user: str
+
+    def jobs(self, names: Sequence[str], *, ids: Sequence[str] = ()) -> Answer:
+        """Return the records of jobs called ``names``: one squeue and at most one sacct."""
+        wanted = frozenset(names)
+        queue = run(commands.squeue(self.user), timeout_s=QUERY_TIMEOUT_S, error=QueryError)
+        found = parse.squeue(queue.stdout, names=wanted)
+        missing = sorted(set(ids) - {record.job_id for record in found})
+        past, silent = _accounted(missing, wanted) if missing else ([], "")
+        return Answer(tuple(sorted(found + past, key=_age)), silent)
+
+    def requeue(self, job_id: str) -> None:
+        """Start the same id again."""
+        try:
+            run(commands.requeue(job_id), timeout_s=ACTION_TIMEOUT_S, error=ActionError)
+        except ActionError as error:
+            if "Job is pending execution" not in error.stderr:  # somebody was faster: that is fine
+                raise
+
+    def start_now(self, job_id: str) -> None:
+        """Take back the delay of a requeue."""
+        run(commands.start_now(job_id), timeout_s=ACTION_TIMEOUT_S, error=ActionError)
+
+    def cancel(self, job_id: str) -> None:
+        """End the job."""
+        run(commands.cancel(job_id), timeout_s=ACTION_TIMEOUT_S, error=ActionError)
+
+    def notify(self, job_id: str, *, signal: str) -> None:
+        """Send the notice signal to the job's steps."""
+        run(commands.notify(job_id, signal), timeout_s=ACTION_TIMEOUT_S, error=ActionError)
+
+
+def _accounted(ids: Sequence[str], names: frozenset[str]) -> tuple[list[JobRecord], str]:
+    """Return accounting's records, and why it is silent if it is.
+
+    A site without accounting is not silent: what the queue has forgotten is gone for good.
+    """
+    try:
+        answer = run(commands.sacct(ids), timeout_s=QUERY_TIMEOUT_S, error=QueryError)
+    except QueryError as error:
+        absent = "accounting storage is disabled" in error.stderr.lower()
+        return [], "" if absent else str(error)
+    return parse.sacct(answer.stdout, names=names), ""
+
+
+def _age(record: JobRecord) -> tuple[bool, float]:
+    """Sort key: the live queue first, then the newest start or submission."""
+    return (not record.in_queue, -(record.start or record.submit or 0.0))

@@ -1,0 +1,59 @@
+"""Commands to Slurm as argument lists. Pure."""
+
+from collections.abc import Sequence
+
+from orchestrator.slurm.parse import SACCT_FIELDS, SQUEUE_FIELDS
+
+
+def squeue(user: str) -> list[str]:
+    """Return the query for all jobs of ``user`` that the controller still knows.
+
+    `-t all` matters: without it a job that has just ended looks like one that never was. The
+    field list drives the parser as well. Job names may hold anything, so the name comes last.
+    """
+    fields = ",".join(f"{name}:{width}|" for name, width in SQUEUE_FIELDS)
+    return ["squeue", "--noheader", "--states=all", f"--user={user}", f"--Format={fields}"]
+
+
+def sacct(ids: Sequence[str]) -> list[str]:
+    """Return the query for the accounting records of ``ids``, every requeue of each."""
+    fields = ",".join(SACCT_FIELDS)
+    return [
+        "sacct",
+        "--noheader",
+        "--parsable2",
+        "--allocations",
+        "--duplicates",
+        f"--jobs={','.join(ids)}",
+        f"--format={fields}",
+    ]
+
+
+def sbatch(script: str) -> list[str]:
+    """Return the submission of ``script``."""
+    return ["sbatch", "--parsable", script]
+
+
+def requeue(job_id: str) -> list[str]:
+    """Return the command that starts ``job_id`` again."""
+    return ["scontrol", "requeue", job_id]
+
+
+def allow_requeue(job_id: str) -> list[str]:
+    """Return the command that lifts --no-requeue; it must come before the job ends."""
+    return ["scontrol", "update", f"JobId={job_id}", "Requeue=1"]
+
+
+def start_now(job_id: str) -> list[str]:
+    """Return the command that takes back the two minutes' delay of a requeue."""
+    return ["scontrol", "update", f"JobId={job_id}", "StartTime=now"]
+
+
+def cancel(job_id: str) -> list[str]:
+    """Return the command that ends ``job_id``."""
+    return ["scancel", job_id]
+
+
+def notify(job_id: str, signal: str) -> list[str]:
+    """Return the command that sends ``signal`` to the job's steps, not to its batch shell."""
+    return ["scancel", f"--signal={signal}", job_id]

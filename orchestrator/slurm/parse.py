@@ -1,0 +1,154 @@
+"""Slurm's text to JobRecord. Pure.
+
+Text and not --json: its shape changed with 23.11 and again with 24.05, the fields did not.
+"""
+
+from datetime import datetime
+
+from orchestrator.errors import QueryError
+from orchestrator.scheduler import JobRecord, JobState
+
+# (field of squeue --Format, width). squeue pads and cuts to the width; what is cut here is never
+# compared. The name is last, since it may hold the separator.
+SQUEUE_FIELDS = (
+    ("JobID", 40),
+    ("State", 32),
+    ("RestartCnt", 12),
+    ("Reason", 64),
+    ("SubmitTime", 24),
+    ("StartTime", 24),
+    ("EndTime", 24),
+    ("exit_code", 12),
+    ("Partition", 64),
+    ("NodeList", 1024),
+    ("Name", 512),
+)
+SACCT_FIELDS = (
+    "JobIDRaw",
+    "State",
+    "ExitCode",
+    "Submit",
+    "Start",
+    "End",
+    "Partition",
+    "NodeList",
+    "JobName",
+)
+
+
+def state(word: str) -> JobState:
+    """Return the state that ``word`` names; a word we do not know is UNKNOWN, never a guess.
+
+    >>> state("CANCELLED by 1060117793"), state("COMPLETI+"), state("out_of_memory")
+    (<JobState.CANCELLED: 'CANCELLED'>, <JobState.UNKNOWN: 'UNKNOWN'>, <JobState.OUT_OF_MEMORY: 'OUT_OF_MEMORY'>)
+    """  # noqa: E501
+    first = word.split()[0].upper() if word.split() else ""
+    try:
+        return JobState(first)
+    except ValueError:
+        return JobState.UNKNOWN
+
+
+def time(text: str) -> float | None:
+    """Return seconds since 1970 from a time in the login node's zone; None where there is none.
+
+    >>> time("N/A"), time("Unknown"), time("None")
+    (None, None, None)
+    """
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+def squeue(text: str, *, names: frozenset[str]) -> list[JobRecord]:
+    """Return the records of the jobs called one of ``names``.
+
+    Other jobs are passed over, whatever their names do to their rows; a row of ours that does not
+    read is an error, not an absence.
+    """
+    rows = (line.split("|", len(SQUEUE_FIELDS) - 1) for line in text.splitlines())
+    # The last field carries the separator that closes it.
+    ours = ((row, row[-1].rstrip().removesuffix("|").rstrip()) for row in rows)
+    return [
+        _squeue_record([cell.strip() for cell in row], name)
+        for row, name in ours
+        if len(row) == len(SQUEUE_FIELDS) and name in names
+    ]
+
+
+def _squeue_record(cells: list[str], name: str) -> JobRecord:
+    job_id, word, restart, reason, submit, start, end, code, partition, nodes, _ = cells
+    try:
+        count = int(restart)
+    except ValueError:
+        raise _unreadable("squeue", "|".join(cells)) from None
+    return JobRecord(
+        job_id=job_id,
+        name=name,
+        state=state(word),
+        restart=count,
+        reason="" if reason == "None" else reason,
+        nodes=nodes,
+        partition=partition,
+        submit=time(submit),
+        start=time(start),
+        end=time(end),
+        # The raw wait status: the exit code in the upper byte, the signal in the lower.
+        exit_code=int(code) >> 8 if code.isdigit() else None,
+        signal=int(code) & 127 if code.isdigit() else 0,
+    )
+
+
+def sacct(text: str, *, names: frozenset[str]) -> list[JobRecord]:
+    """Return accounting's records of the jobs called one of ``names``, one a requeue.
+
+    Ids are recycled over the years, so a record counts only with a name of ours.
+
+    >>> sacct("7|CANCELLED by 1000|0:15|2026-01-01T10:00:00|None|Unknown|spot|None assigned|j-1",
+    ...       names=frozenset({"j-1"}))[0].signal
+    15
+    """
+    rows = (line.split("|", len(SACCT_FIELDS) - 1) for line in text.splitlines())
+    return [
+        _sacct_record(row) for row in rows if len(row) == len(SACCT_FIELDS) and row[-1] in names
+    ]
+
+
+def _sacct_record(cells: list[str]) -> JobRecord:
+    job_id, word, code, submit, start, end, partition, nodes, name = cells
+    exit_code, _, signal = code.partition(":")
+    return JobRecord(
+        job_id=job_id,
+        name=name,
+        state=state(word),
+        reason=word if state(word) is JobState.CANCELLED else "",
+        nodes="" if nodes == "None assigned" else nodes,
+        partition=partition,
+        in_queue=False,
+        submit=time(submit),
+        start=time(start),
+        end=time(end),
+        exit_code=int(exit_code) if exit_code.isdigit() else None,
+        signal=int(signal) if signal.isdigit() else 0,
+    )
+
+
+def job_id(text: str) -> str:
+    r"""Return the id in the answer of `sbatch --parsable`: the last line, before any cluster.
+
+    Raises:
+        ValueError: There is none.
+
+    >>> job_id("a banner of the site\n3969755;nautilus\n")
+    '3969755'
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    found = lines[-1].partition(";")[0] if lines else ""
+    if not found.isdigit():
+        raise ValueError(f"no job id in the answer of sbatch: {text!r}")
+    return found
+
+
+def _unreadable(command: str, line: str) -> QueryError:
+    return QueryError([command], returncode=0, stderr=f"cannot read this row: {line!r}")

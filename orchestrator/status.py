@@ -1,0 +1,44 @@
+"""Put together what `report` needs to know of a run. Reads, never writes."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from orchestrator import facts, report, store
+from orchestrator.decide import Action
+from orchestrator.observe import Sight
+from orchestrator.report import Status
+
+_TAIL_BYTES = 65536
+
+
+def of(sight: Sight, action: Action) -> Status:
+    """Return the status of the run that is seen."""
+    times = [e["at"] for e in store.events(sight.layout) if e.get("kind") == "submitting"]
+    return report.status(
+        sight,
+        action,
+        attempts=facts.attempts(sight.layout),
+        metrics=last_line(sight.layout.metrics),
+        submitted_at=times[0] if times else None,
+    )
+
+
+def last_line(path: Path) -> dict[str, Any]:
+    """Return the last whole JSON line of ``path``; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            lines = file.read().splitlines(keepends=True)
+    except OSError:
+        return {}
+    for line in reversed(lines):
+        try:
+            item = json.loads(line)
+        except ValueError:
+            continue
+        if line.endswith(b"\n") and isinstance(item, dict):
+            return item
+    return {}

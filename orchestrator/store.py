@@ -1,0 +1,203 @@
+"""The run directory on disk: the only writer of what fsdpq itself keeps there.
+
+Events are appended with one write() a line, everything else appears by rename or by an exclusive
+create, so a process that is killed anywhere leaves no half-written file.
+"""
+
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import RunError
+from orchestrator.layout import RunLayout
+from orchestrator.plan import LaunchPlan
+
+CLAIM_STALE_S = 600.0
+
+
+def create(layout: RunLayout, files: Mapping[str, str]) -> None:
+    """Create the run directory with ``files`` in it, whole or not at all.
+
+    Raises:
+        RunError: The name is taken, or the place cannot be written.
+    """
+    parent = layout.root.parent
+    draft = parent / f".{layout.name}.new-{os.getpid()}"
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        draft.mkdir(mode=0o700)
+        for folder in (layout.attempts, layout.checkpoints, layout.claims, layout.submitit):
+            (draft / folder.name).mkdir(mode=0o700)
+        for name, text in files.items():
+            _write_private(draft / name, text)
+        _put_in_place(draft, layout)
+    except OSError as problem:
+        raise RunError(f"{layout.root}: cannot be created: {problem}") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _put_in_place(draft: Path, layout: RunLayout) -> None:
+    """Rename ``draft`` to the run directory; a rename onto an empty one would succeed, so look."""
+    if not layout.root.exists() and not layout.root.is_symlink():
+        draft.rename(layout.root)
+        return
+    raise RunError(
+        f"{layout.root}: there is a run of this name already. Look at it with `fsdpq status"
+        f" {layout.name}`, restart it with `fsdpq requeue {layout.name}`, or give this one another"
+        " name with `--set name=...`"
+    )
+
+
+def discard(layout: RunLayout) -> None:
+    """Remove a run directory whose job the scheduler refused."""
+    shutil.rmtree(layout.root, ignore_errors=True)
+
+
+def _write_private(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+
+
+def replace(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` so that readers see the old file or the new one."""
+    draft = path.with_name(f".{path.name}.new-{os.getpid()}")
+    _write_private(draft, text)
+    draft.replace(path)
+
+
+def find(run: str, *, runs: Path) -> RunLayout:
+    """Return the run called ``run``: a name below ``runs``, or the path of a run directory.
+
+    Raises:
+        RunError: There is none.
+    """
+    for path in (runs / run, Path(run)):
+        layout = RunLayout(path.absolute())
+        if layout.plan.is_file():
+            return layout
+    known = ", ".join(layout.name for layout in all_runs(runs)) or "none"
+    raise RunError(f"there is no run {run!r} in {runs}. Runs there: {known}")
+
+
+def all_runs(runs: Path) -> list[RunLayout]:
+    """Return the runs below ``runs``, by name."""
+    try:
+        entries = sorted(runs.absolute().iterdir())
+    except OSError:
+        return []
+    layouts = (RunLayout(path) for path in entries if not path.name.startswith("."))
+    return [layout for layout in layouts if layout.plan.is_file()]
+
+
+def load_plan(layout: RunLayout) -> LaunchPlan:
+    """Return the plan that the run was submitted with.
+
+    Raises:
+        RunError: It is missing or does not read.
+    """
+    try:
+        return LaunchPlan.from_json(json.loads(layout.plan.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError) as problem:
+        raise RunError(f"{layout.plan}: cannot be read: {problem}") from None
+
+
+def append(layout: RunLayout, kind: str, **facts: Any) -> None:
+    """Append one event: what fsdpq saw, decided or did."""
+    event = {"at": round(time.time(), 3), "kind": kind, **facts}
+    line = json.dumps(event) + "\n"
+    descriptor = os.open(layout.events, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+def events(layout: RunLayout) -> list[dict[str, Any]]:
+    """Return the run's events, oldest first; a line that was cut off is passed over."""
+    return read_lines(layout.events)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the JSON objects in ``path``, one a line; none where there is no file."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    found = []
+    for line in text.splitlines():
+        with suppress(ValueError):
+            item = json.loads(line)
+            if isinstance(item, dict):
+                found.append(item)
+    return found
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in ``path``; None where there is none to be had."""
+    with suppress(OSError, ValueError):
+        item = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        if isinstance(item, dict):
+            return item
+    return None
+
+
+def mark_cancelled(layout: RunLayout, *, by: str) -> None:
+    """Write the cancel mark. From here on nothing restarts the run."""
+    replace(layout.cancelled, json.dumps({"by": by, "at": round(time.time(), 3)}) + "\n")
+
+
+def claim(layout: RunLayout, key: str) -> bool:
+    """Return whether this process is the one to act on ``key`` (one end of one job).
+
+    A claim is a file that only one process can create. One whose owner is gone, or that is older
+    than ten minutes, is passed to the next generation: `key.0`, `key.1`, ...
+    """
+    generation = 0
+    while True:
+        path = layout.claims / f"{key}.{generation}"
+        try:
+            _write_private(path, json.dumps(_owner()))
+        except FileExistsError:
+            if not _stale(path):
+                return False
+            generation += 1
+        else:
+            return True
+
+
+def _owner() -> dict[str, Any]:
+    return {"host": socket.gethostname(), "pid": os.getpid(), "at": time.time()}
+
+
+def _stale(path: Path) -> bool:
+    """Return whether the claim's owner is gone. One that is being written is not."""
+    try:
+        age_s = time.time() - path.stat().st_mtime
+    except OSError:
+        return False
+    owner = read_json(path)
+    if owner is not None and owner.get("host") == socket.gethostname():
+        return not Path(f"/proc/{owner.get('pid')}").exists()
+    return age_s > CLAIM_STALE_S
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write ``files`` into ``folder``, which is made if need be.
+
+    Raises:
+        RunError: It cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            replace(folder / name, text)
+    except OSError as problem:
+        raise RunError(f"{folder}: cannot be written: {problem}") from None

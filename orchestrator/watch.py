@@ -1,0 +1,179 @@
+"""The one loop: look, decide, act, record. Stateless, so any number of these may run at once."""
+
+import getpass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from orchestrator import observe, store
+from orchestrator.decide import (
+    Action,
+    CancelJobs,
+    Over,
+    Restart,
+    StartNow,
+    decide,
+)
+from orchestrator.errors import ActionError, SchedulerError, SubmitError
+from orchestrator.layout import RunLayout
+from orchestrator.local.scheduler import LocalScheduler
+from orchestrator.observe import Sight
+from orchestrator.plan import LaunchPlan
+from orchestrator.scheduler import JobState, Scheduler
+from orchestrator.slurm.client import SlurmScheduler
+
+# `scontrol update StartTime=now` is lost now and then, so it is said again.
+START_NOW_TRIES = 5
+START_NOW_EVERY_S = 2.0
+
+Runs = Sequence[tuple[RunLayout, LaunchPlan]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one pass found for one run, and what it did about it."""
+
+    sight: Sight
+    action: Action
+    note: str = ""
+
+
+def scheduler_of(kind: str, runs: Runs) -> Scheduler:
+    """Return the scheduler of ``runs``, all of one ``kind``."""
+    if kind == "local":
+        return LocalScheduler({plan.job_name: layout for layout, plan in runs})
+    return SlurmScheduler(getpass.getuser())
+
+
+def look(runs: Runs) -> list[tuple[Sight, Action]]:
+    """Return what is seen of each run and what is to be done about it; does nothing."""
+    return [(sight, action) for _, sights in _by_scheduler(runs) for sight, action in sights]
+
+
+def _by_scheduler(runs: Runs) -> Iterator[tuple[Scheduler, list[tuple[Sight, Action]]]]:
+    ordered = sorted(runs, key=lambda run: run[1].scheduler)
+    for kind, group in groupby(ordered, key=lambda run: run[1].scheduler):
+        members = list(group)
+        scheduler = scheduler_of(kind, members)
+        sights = observe.look(members, scheduler)
+        yield scheduler, [(sight, decide(sight.seen, sight.past, sight.policy)) for sight in sights]
+
+
+def once(runs: Runs, *, tries: int = START_NOW_TRIES) -> list[Outcome]:
+    """Look at all runs once and do what is to be done.
+
+    A requeued job that only waits for its begin time is looked at again, up to ``tries`` times,
+    until it starts.
+    """
+    outcomes: dict[RunLayout, Outcome] = {}
+    pending: Runs = runs
+    for turn in range(max(tries, 1)):
+        if turn:
+            time.sleep(START_NOW_EVERY_S)
+        for scheduler, sights in _by_scheduler(pending):
+            for sight, action in sights:
+                outcomes[sight.layout] = Outcome(sight, action, _act(sight, action, scheduler))
+        waiting = [o for o in outcomes.values() if isinstance(o.action, StartNow)]
+        pending = [(o.sight.layout, o.sight.plan) for o in waiting]
+        if not pending:
+            break
+    return list(outcomes.values())
+
+
+def loop(
+    runs: Callable[[], Runs], *, every_s: float, show: Callable[[list[Outcome]], bool]
+) -> None:
+    """Look, act and ``show``, again and again, until ``show`` says that it is enough."""
+    while True:
+        outcomes = once(runs(), tries=1)
+        if show(outcomes):
+            return
+        hurry = any(isinstance(outcome.action, StartNow) for outcome in outcomes)
+        time.sleep(min(every_s, START_NOW_EVERY_S) if hurry else every_s)
+
+
+def _act(sight: Sight, action: Action, scheduler: Scheduler) -> str:
+    """Do ``action`` and return a note on it; a scheduler that refuses is noted, not fatal."""
+    _adopt(sight)
+    try:
+        match action:
+            case StartNow(job_id=job_id):
+                scheduler.start_now(job_id)
+            case CancelJobs(job_ids=job_ids):
+                for job_id in job_ids:
+                    scheduler.cancel(job_id)
+                store.append(sight.layout, "ended jobs", job_ids=job_ids, why=action.why)
+            case Over(record=True):
+                _record_end(sight, action)
+            case Restart():
+                return _restart(sight, action, scheduler)
+    except SchedulerError as error:
+        return str(error)
+    return ""
+
+
+def _adopt(sight: Sight) -> None:
+    """Record a job that turned up after a submission without an answer, or was started by hand."""
+    for job in sight.seen.jobs or ():
+        known = sight.past.submitted
+        if job.in_queue and job.state is not JobState.UNKNOWN and job.job_id not in known:
+            store.append(sight.layout, "submitted", job_id=job.job_id, how="found in the queue")
+
+
+def _record_end(sight: Sight, action: Over) -> None:
+    if action.state == "cancelled":
+        store.mark_cancelled(sight.layout, by=action.why)
+    else:
+        store.append(sight.layout, "gave up", cause=action.cause, why=action.why)
+
+
+def _restart(sight: Sight, action: Restart, scheduler: Scheduler) -> str:
+    """Restart the run, unless another watcher is at it or things have changed meanwhile."""
+    if not store.claim(sight.layout, action.key):
+        return "another watcher restarts it"
+    # Between looking and claiming another one may have restarted it and gone.
+    again = observe.look([(sight.layout, sight.plan)], scheduler)[0]
+    if decide(again.seen, again.past, again.policy) != action:
+        return "it has changed since it was looked at"
+    store.append(
+        sight.layout,
+        "restart",
+        cause=action.cause,
+        why=action.why,
+        checkpoint_step=sight.seen.checkpoint_step,
+        how="requeue" if action.job_id else "resubmit",
+    )
+    if action.job_id is not None and _requeued(sight.layout, action.job_id, scheduler):
+        return f"requeued job {action.job_id}"
+    return f"submitted job {submit(sight.layout, sight.plan)}"
+
+
+def _requeued(layout: RunLayout, job_id: str, scheduler: Scheduler) -> bool:
+    try:
+        scheduler.requeue(job_id)
+    except ActionError as error:
+        store.append(layout, "refused", what="requeue", job_id=job_id, why=str(error))
+        return False
+    return True
+
+
+def submit(layout: RunLayout, plan: LaunchPlan) -> str:
+    """Submit the run's script, record it and return the job id.
+
+    Raises:
+        SubmitError: The scheduler refused.
+        SubmitUnknownError: No answer; a later pass looks for the job before it submits again.
+    """
+    # submitit costs 90 ms to import, and most commands do without it.
+    from orchestrator import submission
+
+    store.append(layout, "submitting")
+    start = submission.submit_local if plan.scheduler == "local" else submission.submit_slurm
+    try:
+        job_id = start(layout)
+    except SubmitError as error:
+        store.append(layout, "refused", what="submit", why=str(error))
+        raise
+    store.append(layout, "submitted", job_id=job_id)
+    return job_id
