@@ -22,7 +22,7 @@ _HEARTBEAT_S = 1.0
 _RESUME_WAIT_S = 3600.0
 
 
-def attach() -> "Run":
+def attach(*, ranks: Agreement | None = None) -> "Run":
     """Return the run that this process is a worker of.
 
     Call it first thing, before torch is imported and before threads are started: it blocks the
@@ -40,17 +40,19 @@ def attach() -> "Run":
     board.watch()
     if env.under_torchrun:
         end_with_parent()
-    return Run(env, board)
+    return Run(env, board, ranks=ranks)
 
 
 class Run:
     """One worker's view of its run. Methods marked "collective" must be called by all ranks."""
 
-    def __init__(self, env: Environment, board: NoticeBoard) -> None:
+    def __init__(
+        self, env: Environment, board: NoticeBoard, *, ranks: Agreement | None = None
+    ) -> None:
         self.env = env
         self.step = 0
         self._board = board
-        self._ranks: Agreement | None = Alone() if env.world_size == 1 else None
+        self._ranks: Agreement | None = Alone() if env.world_size == 1 else ranks
         self._first_step: int | None = None
         self._saved_step: int | None = None
         self._verify: resuming.Verify = "full"
@@ -167,7 +169,7 @@ class Run:
         self._beat_at = now
         check_fence(self.env)
         self._quarantine_rejected()
-        write_json(self.env.files.progress, {"step": step, "at": time.time()}, durable=False)
+        self._write_progress(step)
 
     def noticed(self) -> Notice | None:
         """Return this rank's own notice; the other ranks may not have one."""
@@ -275,7 +277,11 @@ class Run:
     def _report(self, outcome: Outcome, *, step: int, saved: int | None, reason: str) -> None:
         self.step = step
         if self.env.rank == 0:
+            self._write_progress(step)
             write_status(self.env, self._status(outcome, step=step, saved=saved, reason=reason))
+
+    def _write_progress(self, step: int) -> None:
+        write_json(self.env.files.progress, {"step": step, "at": time.time()}, durable=False)
 
     def _status(
         self, outcome: Outcome, *, step: int, saved: int | None, reason: str

@@ -1,0 +1,42 @@
+"""Starts the trainer. What must happen before torch is imported happens here."""
+
+import os
+import sys
+from pathlib import Path
+
+from orchestrator import runtime
+from orchestrator.errors import RunError
+from orchestrator.spec.train import load_train
+
+
+def prepare_environment() -> None:
+    """Set what libraries read once, at import or at their first call.
+
+    torchrun exports OMP_NUM_THREADS=1 when it starts several workers and nothing for one; the
+    number must not depend on that, since it changes the order of sums.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def main() -> None:
+    """Run one attempt; exits with 0 when it finished or stopped as agreed."""
+    run = runtime.attach()
+    with runtime.guard(run):
+        if len(sys.argv) != 2:
+            raise RunError("usage: python -m orchestrator.trainer train.json")
+        if run.already_finished:
+            return
+        spec = load_train(Path(sys.argv[1]))
+        prepare_environment()
+        from orchestrator.trainer.loop import train
+
+        train(run, spec)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # gloo's threads now and then abort an interpreter that takes itself apart.
+        os._exit(0)
+
+
+main()

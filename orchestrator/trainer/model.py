@@ -1,0 +1,133 @@
+"""A Hugging Face causal language model, sharded before it exists.
+
+The model is built without memory (meta device), cut with `fully_shard`, and only then given memory
+for its shards, so no rank ever holds all of it. Its parameters are fp32, whatever it computes in:
+in bf16 most of the updates of a small learning rate round to nothing.
+"""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from orchestrator.errors import SpecError
+from orchestrator.spec.train import ModelSpec, TrainSpec
+from orchestrator.trainer.corpus import VOCABULARY
+from orchestrator.trainer.weights import fill_buffers, initialise, load_pretrained
+from orchestrator.trainer.world import World
+
+
+def build_model(spec: TrainSpec, world: World, *, fresh: bool) -> PreTrainedModel:
+    """Return the sharded model on this rank's device.
+
+    Args:
+        spec: What to build.
+        world: Where to.
+        fresh: Also give it its first weights; not needed where a checkpoint is loaded next.
+
+    Raises:
+        SpecError: The model cannot be built from what the specification says.
+    """
+    model = build_on_meta(spec.model)
+    shard(model, spec, world)
+    model.to_empty(device=world.device)
+    fill_buffers(model)
+    if fresh and spec.model.path is not None:
+        load_pretrained(model, Path(spec.model.path))
+    elif fresh:
+        initialise(model, build_on_meta(spec.model), seed=spec.seed)
+    return model.train()
+
+
+def build_on_meta(spec: ModelSpec) -> PreTrainedModel:
+    """Return the model without memory for its parameters.
+
+    Raises:
+        SpecError: Hugging Face does not know the model, or its vocabulary is too small for bytes.
+    """
+    try:
+        config = _config(spec)
+    except (OSError, ValueError, TypeError, KeyError) as problem:
+        raise SpecError(f"model: {problem}") from None
+    if config.get_text_config().vocab_size < VOCABULARY:
+        raise SpecError(f"model: vocab_size must be {VOCABULARY} or more, since tokens are bytes")
+    config.use_cache = False
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(
+            config, dtype=torch.float32, attn_implementation=spec.attention
+        )
+
+
+def _config(spec: ModelSpec) -> "AutoConfig":
+    if spec.path is not None:
+        return AutoConfig.from_pretrained(spec.path, local_files_only=True)
+    return AutoConfig.for_model(**(spec.config or {}))
+
+
+def shard(model: PreTrainedModel, spec: TrainSpec, world: World) -> None:
+    """Cut ``model`` over the mesh: each decoder block, then the ends, then what is left.
+
+    The head is kept whole between forward and backward, as it is needed again at once. Where it
+    shares its weight with the embedding, both must be in one group.
+    """
+    policy = _policy(spec)
+    for block in decoder_blocks(model):
+        fully_shard(
+            block,
+            mesh=world.mesh,
+            mp_policy=policy,
+            reshard_after_forward=spec.reshard_after_forward,
+        )
+    fully_shard(_ends(model), mesh=world.mesh, mp_policy=policy, reshard_after_forward=False)
+    fully_shard(
+        model,
+        mesh=world.mesh,
+        mp_policy=policy,
+        reshard_after_forward=spec.reshard_after_forward,
+    )
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            # Sums, not means: the loss is already divided by the tokens of all ranks. Plain sums
+            # are also what both gloo and NCCL can do.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+
+
+def decoder_blocks(model: PreTrainedModel) -> list[nn.Module]:
+    """Return the blocks of ``model``, by the names that Hugging Face says must not be split.
+
+    Raises:
+        SpecError: The model does not say, or has none.
+    """
+    names = set(model._no_split_modules or ())
+    blocks = [module for module in model.modules() if type(module).__name__ in names]
+    if not blocks:
+        raise SpecError(f"model: {type(model).__name__} names no decoder blocks to shard")
+    return blocks
+
+
+def is_tied(model: PreTrainedModel) -> bool:
+    """Return whether the head and the embedding are one parameter."""
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    return head is not None and head.weight is embedding.weight
+
+
+def _ends(model: PreTrainedModel) -> list[nn.Module]:
+    head = model.get_output_embeddings()
+    if head is None:
+        raise SpecError(f"model: {type(model).__name__} has no language modelling head")
+    norms = [
+        child
+        for name, child in model.base_model.named_children()
+        if "norm" in type(child).__name__.lower() or name == "ln_f"
+    ]
+    first = [model.get_input_embeddings()] if is_tied(model) else []
+    return [*first, *norms[-1:], head]
+
+
+def _policy(spec: TrainSpec) -> MixedPrecisionPolicy:
+    if spec.precision == "fp32":
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)

@@ -1,0 +1,74 @@
+"""Everything that a checkpoint holds, saved and loaded as one: no part can be a step behind."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from orchestrator.errors import SpecError
+from orchestrator.trainer.randomness import gather_states, restore_states
+from orchestrator.trainer.world import World
+
+
+@dataclass(slots=True)
+class AppState:
+    """The state of a training run. A `Stateful` of DCP's.
+
+    Attributes:
+        step: Completed optimizer steps.
+        position: Samples used so far by all ranks together, over all epochs.
+        fingerprint: Of the corpus that `position` counts in.
+        seed: The run's.
+    """
+
+    model: nn.Module
+    optimizer: Optimizer
+    scheduler: LambdaLR
+    world: World
+    seed: int
+    fingerprint: str
+    step: int = 0
+    position: int = 0
+    loaded_fingerprint: str = ""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what to save. Collective."""
+        model, optimizer = get_state_dict(self.model, self.optimizer)
+        return {
+            "model": model,
+            "optim": optimizer,
+            "scheduler": self.scheduler.state_dict(),
+            "rng": gather_states(self.world),
+            "data": {"position": self.position, "fingerprint": self.fingerprint},
+            "step": self.step,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what was loaded. Collective."""
+        set_state_dict(
+            self.model,
+            self.optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optim"],
+        )
+        self.scheduler.load_state_dict(state["scheduler"])
+        self.step = state["step"]
+        self.position = state["data"]["position"]
+        restore_states(state["rng"], self.world, seed=self.seed, step=self.step)
+        self.loaded_fingerprint = state["data"]["fingerprint"]
+
+    def check_corpus(self) -> None:
+        """Refuse to go on in another text than the position counts in.
+
+        Raises:
+            SpecError: The files have changed since the checkpoint was saved.
+        """
+        if self.loaded_fingerprint not in ("", self.fingerprint):
+            raise SpecError(
+                f"data: the text files or seq_len changed after step {self.step}; samples would be"
+                " repeated or left out. Bring the old ones back, or start a new run from this"
+                " model"
+            )
