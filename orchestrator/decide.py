@@ -30,6 +30,7 @@ SETTLE_S = 4.0
 SUBMIT_SETTLE_S = 120.0
 # After `fsdpq cancel` the workers have this long to save before the job is ended for them.
 CANCEL_SETTLE_S = 600.0
+START_NOW_TRIES = 5
 
 
 class Cause(StrEnum):
@@ -82,12 +83,14 @@ class History:
         asked_at: When the last submission without an answer was sent; None where all have one.
         restarts: (cause, newest checkpoint at that time) of every restart by a watcher.
         gave_up: Why the run was given up; "" where it was not (or was taken up again by hand).
+        hurried: (job id, restart count) of each time that a requeue's delay was taken back.
     """
 
     submitted: tuple[str, ...] = ()
     asked_at: float | None = None
     restarts: tuple[tuple[str, int | None], ...] = ()
     gave_up: str = ""
+    hurried: tuple[tuple[str, int | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +124,7 @@ class StartNow:
     """Take back the delay of a requeue."""
 
     job_id: str
+    restart: int | None
     why: str
 
 
@@ -162,7 +166,7 @@ def decide(seen: Observation, past: History, policy: Policy) -> Action:
     if seen.jobs is None:
         return Wait("unreachable", "the scheduler does not answer; nothing is done until it does")
     if live:
-        return _alive(live[0])
+        return _alive(live[0], past)
     return _ended(seen, past, policy)
 
 
@@ -177,11 +181,11 @@ def _cancelled(seen: Observation, live: list[JobRecord]) -> Action:
     return Over("cancelled", "cancelled by its user; nothing restarts it", Cause.CANCELLED)
 
 
-def _alive(job: JobRecord) -> Action:
+def _alive(job: JobRecord, past: History) -> Action:
     if job.state is JobState.UNKNOWN:
         return Wait("unknown", f"Slurm calls job {job.job_id} by a word that fsdpq does not know")
     if job.state is JobState.PENDING:
-        return _pending(job)
+        return _pending(job, past)
     if job.state in (JobState.REQUEUE_HOLD, JobState.SPECIAL_EXIT, JobState.RESV_DEL_HOLD):
         return Wait("held", f"job {job.job_id} is held ({job.state}); {_RELEASE} {job.job_id}")
     if job.state is JobState.COMPLETING:
@@ -194,11 +198,16 @@ def _alive(job: JobRecord) -> Action:
 _RELEASE = "look at its nodes, then `scontrol release`"
 
 
-def _pending(job: JobRecord) -> Action:
+def _pending(job: JobRecord, past: History) -> Action:
     if any(word in job.reason for word in _HELD):
         return Wait("held", f"job {job.job_id} is held ({job.reason}); {_RELEASE} {job.job_id}")
-    if job.reason == "BeginTime":
-        return StartNow(job.job_id, f"job {job.job_id} was requeued and waits for its begin time")
+    # An update can be lost (2 of 14 were, with Slurm's default scheduler), so it is repeated.
+    if (
+        job.reason == "BeginTime"
+        and past.hurried.count((job.job_id, job.restart)) < START_NOW_TRIES
+    ):
+        why = f"job {job.job_id} was requeued and waits for its begin time"
+        return StartNow(job.job_id, job.restart, why)
     state = "requeued" if job.restart else "pending"
     return Wait(state, f"job {job.job_id} is pending: {job.reason or 'not yet looked at'}")
 

@@ -61,7 +61,7 @@ def drill(layout: RunLayout, plan: LaunchPlan, *, timeout_s: float) -> DrillRepo
 def _wait(layout: RunLayout, plan: LaunchPlan, number: int, *, until: float) -> Attempt:
     """Watch until an attempt after ``number`` has done a step, and return that attempt."""
     while time.time() < until:
-        outcome = watch.once([(layout, plan)], tries=1)[0]
+        outcome = watch.once([(layout, plan)])[0]
         after = facts.latest(layout)
         if after is not None and after.number > number and after.last_step is not None:
             return after

@@ -81,6 +81,7 @@ def history(events: Iterable[dict[str, Any]]) -> History:
     submitted: list[str] = []
     restarts: list[tuple[str, int | None]] = []
     asked_at: float | None = None
+    hurried: list[tuple[str, int | None]] = []
     gave_up = ""
     for event in events:
         match event.get("kind"):
@@ -95,6 +96,8 @@ def history(events: Iterable[dict[str, Any]]) -> History:
             case "restart":
                 restarts.append((str(event.get("cause")), event.get("checkpoint_step")))
                 gave_up = ""
+            case "start now":
+                hurried.append((str(event.get("job_id")), event.get("restart")))
             case "gave up":
                 gave_up = str(event.get("why"))
     return History(
@@ -102,4 +105,5 @@ def history(events: Iterable[dict[str, Any]]) -> History:
         asked_at=asked_at,
         restarts=tuple(restarts),
         gave_up=gave_up,
+        hurried=tuple(hurried),
     )

@@ -23,8 +23,6 @@ from orchestrator.plan import LaunchPlan
 from orchestrator.scheduler import JobState, Scheduler
 from orchestrator.slurm.client import SlurmScheduler
 
-# `scontrol update StartTime=now` is lost now and then, so it is said again.
-START_NOW_TRIES = 5
 START_NOW_EVERY_S = 2.0
 
 Runs = Sequence[tuple[RunLayout, LaunchPlan]]
@@ -60,24 +58,22 @@ def _by_scheduler(runs: Runs) -> Iterator[tuple[Scheduler, list[tuple[Sight, Act
         yield scheduler, [(sight, decide(sight.seen, sight.past, sight.policy)) for sight in sights]
 
 
-def once(runs: Runs, *, tries: int = START_NOW_TRIES) -> list[Outcome]:
-    """Look at all runs once and do what is to be done.
+def once(runs: Runs) -> list[Outcome]:
+    """Look at all runs once and do what is to be done."""
+    return [
+        Outcome(sight, action, _act(sight, action, scheduler))
+        for scheduler, sights in _by_scheduler(runs)
+        for sight, action in sights
+    ]
 
-    A requeued job that only waits for its begin time is looked at again, up to ``tries`` times,
-    until it starts.
-    """
-    outcomes: dict[RunLayout, Outcome] = {}
-    pending: Runs = runs
-    for turn in range(max(tries, 1)):
-        if turn:
-            time.sleep(START_NOW_EVERY_S)
-        for scheduler, sights in _by_scheduler(pending):
-            for sight, action in sights:
-                outcomes[sight.layout] = Outcome(sight, action, _act(sight, action, scheduler))
-        waiting = [o for o in outcomes.values() if isinstance(o.action, StartNow)]
-        pending = [(o.sight.layout, o.sight.plan) for o in waiting]
-        if not pending:
-            break
+
+def settled(runs: Runs) -> list[Outcome]:
+    """Return `once`, repeated for the requeued jobs until they no longer wait for a time."""
+    outcomes = {outcome.sight.layout: outcome for outcome in once(runs)}
+    while waiting := [o for o in outcomes.values() if isinstance(o.action, StartNow)]:
+        time.sleep(START_NOW_EVERY_S)
+        again = once([(o.sight.layout, o.sight.plan) for o in waiting])
+        outcomes |= {outcome.sight.layout: outcome for outcome in again}
     return list(outcomes.values())
 
 
@@ -86,7 +82,7 @@ def loop(
 ) -> None:
     """Look, act and ``show``, again and again, until ``show`` says that it is enough."""
     while True:
-        outcomes = once(runs(), tries=1)
+        outcomes = once(runs())
         if show(outcomes):
             return
         hurry = any(isinstance(outcome.action, StartNow) for outcome in outcomes)
@@ -98,8 +94,10 @@ def _act(sight: Sight, action: Action, scheduler: Scheduler) -> str:
     _adopt(sight)
     try:
         match action:
-            case StartNow(job_id=job_id):
-                scheduler.start_now(job_id)
+            case StartNow():
+                facts = {"job_id": action.job_id, "restart": action.restart}
+                store.append(sight.layout, "start now", **facts)
+                scheduler.start_now(action.job_id)
             case CancelJobs(job_ids=job_ids):
                 for job_id in job_ids:
                     scheduler.cancel(job_id)

@@ -33,7 +33,7 @@ def watch_command(
     if not once:
         watch.loop(lambda: _chosen(run, runs), every_s=every_s, show=Printer().show)
         return
-    outcomes = watch.once(_chosen(run, runs))
+    outcomes = watch.settled(_chosen(run, runs))
     if as_json:
         items = [(status.of(o.sight, o.action), o.note) for o in outcomes]
         echo_json([{**item.to_json(), "note": note} for item, note in items])

@@ -30,6 +30,9 @@ def attach(*, ranks: Agreement | None = None) -> "Run":
     included, so end one of your own with kill() rather than terminate(). Under torchrun the worker
     also ends with its torchrun.
 
+    Args:
+        ranks: How several ranks agree in a script without torch.distributed.
+
     Raises:
         RunError: The environment makes no sense, or this is not the main thread.
     """

@@ -1,0 +1,120 @@
+"""A training script without torch on fsdpq's runtime contract, for faults on the launcher's side.
+
+    counter.py STEPS STEP_S EVERY [--raise-at STEP RANK] [--start-s SECONDS] [--hang-in-save STEP]
+
+Each step sleeps; a checkpoint is a file a rank that holds the step. Ranks agree over sockets at
+the head host, on the port above torchrun's.
+"""
+
+import argparse
+import json
+import os
+import time
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import Any
+
+from orchestrator import runtime
+
+
+class Sockets:
+    """Ranks that agree through rank 0. A rank that dies breaks its connection, and so all fail."""
+
+    def __init__(self) -> None:
+        self.rank = int(os.environ["RANK"])
+        self.world_size = int(os.environ["WORLD_SIZE"])
+        address = (os.environ["FSDPQ_HEAD"], int(os.environ["FSDPQ_PORT"]) + 1)
+        self.peers: list[Connection] = []
+        if self.rank == 0:
+            with Listener(address, backlog=self.world_size) as listener:
+                self.peers = [listener.accept() for _ in range(self.world_size - 1)]
+        else:
+            self.peers = [_connect(address)]
+
+    def _share(self, value: Any) -> list[Any]:
+        """Return the values of all ranks, on all ranks."""
+        if self.rank == 0:
+            values = [value, *(peer.recv() for peer in self.peers)]
+            for peer in self.peers:
+                peer.send(values)
+            return values
+        self.peers[0].send(value)
+        shared: list[Any] = self.peers[0].recv()
+        return shared
+
+    def maximum(self, values: list[int], *, timeout_s: float) -> list[int]:
+        return [max(column) for column in zip(*self._share(values), strict=True)]
+
+    def broadcast(self, value: Any = None) -> Any:
+        return next(item for item in self._share((self.rank, value)) if item[0] == 0)[1]
+
+    def gather(self, value: Any) -> list[Any]:
+        ordered = sorted(self._share((self.rank, value)))
+        return [item for _, item in ordered] if self.rank == 0 else []
+
+
+def _connect(address: tuple[str, int]) -> Connection:
+    for _ in range(600):
+        try:
+            return Client(address)
+        except OSError:
+            time.sleep(0.1)
+    raise TimeoutError(f"rank 0 does not listen on {address}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("steps", type=int)
+    parser.add_argument("step_s", type=float)
+    parser.add_argument("every", type=int)
+    parser.add_argument("--raise-at", type=int, nargs=2, default=(-1, -1))
+    parser.add_argument("--hang-in-save", type=int, default=-1)
+    parser.add_argument("--start-s", type=float, default=0.0)
+    args = parser.parse_args()
+    run = runtime.attach(ranks=Sockets())
+    with runtime.guard(run):
+        count(run, args)
+
+
+def count(run: runtime.Run, args: argparse.Namespace) -> None:
+    if run.already_finished:
+        return
+    time.sleep(args.start_s)
+    checkpoint = run.resume()
+    step = checkpoint.step if checkpoint else 0
+    if run.should_stop():
+        run.stopped(step=step, reason="notice before the first step")
+        return
+    while step < args.steps:
+        step += 1
+        time.sleep(args.step_s)
+        if args.raise_at == [step, run.env.rank]:
+            raise ArithmeticError(f"told to fail at step {step}")
+        write_metrics(run, step)
+        run.heartbeat(step)
+        notice = run.should_stop()
+        if notice or step % args.every == 0 or step == args.steps:
+            save(run, step, hang=step == args.hang_in_save and run.env.attempt == 1)
+        if notice:
+            run.stopped(step=step, reason=notice.signal)
+            return
+    run.finished(step=step)
+
+
+def save(run: runtime.Run, step: int, *, hang: bool) -> None:
+    with run.checkpoint(step) as folder:
+        (Path(folder) / f"rank-{run.env.rank}.json").write_text(json.dumps({"step": step}))
+        if hang:
+            (run.env.run.root / "hanging").touch()
+            time.sleep(3600)
+
+
+def write_metrics(run: runtime.Run, step: int) -> None:
+    if run.env.rank == 0:
+        line = {"attempt": run.env.attempt, "step": step, "loss": 1 / step, "at": time.time()}
+        with run.env.run.metrics.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()

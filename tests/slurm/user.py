@@ -1,0 +1,98 @@
+"""An ordinary user on the login node who types `fsdpq ...`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orchestrator.layout import RunLayout
+
+from .cluster import Cluster
+
+HERE = Path(__file__).parent
+SITE = HERE / "site.yaml"
+COUNTER = HERE / "programs" / "counter.py"
+
+
+class FsdpqUser:
+    """Runs `fsdpq` as alice, from a folder of this test on the shared file system."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.home = cluster.home() / f"test-{uuid.uuid4().hex[:8]}"
+        cluster.run(["mkdir", "-p", str(self.home)])
+        self.runs = self.home / "runs"
+        self._env = {"PYTHONPATH": str(cluster.repository)}
+
+    def argv(self, *args: str) -> list[str]:
+        return [self.cluster.python, "-m", "orchestrator", *args]
+
+    def fsdpq(
+        self, *args: str, check: bool = True, timeout: float = 120
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `fsdpq ARGS`; a failure shows what it printed."""
+        done = self.cluster.run(
+            self.argv(*args), cwd=self.home, env=self._env, timeout=timeout, check=False
+        )
+        if check and done.returncode != 0:
+            raise AssertionError(
+                f"fsdpq {args} exited {done.returncode}: {done.stdout}{done.stderr}"
+            )
+        return done
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        """Start `fsdpq ARGS` in the background; kill() ends it like kill -9."""
+        return self.cluster.popen(self.argv(*args), cwd=self.home, env=self._env)
+
+    def job_file(self, name: str, **keys: Any) -> Path:
+        """Write a job file of two hosts with two workers each."""
+        common = {"name": name, "site": str(SITE), "nodes": 2, "gpus_per_node": 2}
+        notice = {"lead_s": 5}
+        path = self.home / f"{name}.yaml"
+        text = yaml.safe_dump({**common, "notice": notice, **keys})
+        self.cluster.run(["sh", "-c", 'cat > "$0"', str(path)], input=text)
+        return path
+
+    def submit(self, name: str, **keys: Any) -> RunLayout:
+        """Submit a job file with these keys and return the run directory."""
+        self.fsdpq("submit", str(self.job_file(name, **keys)))
+        return RunLayout(self.runs / name)
+
+    def count(self, name: str, program: Sequence[object], **keys: Any) -> RunLayout:
+        """Submit the torch-free counter with these arguments."""
+        args = [str(word) for word in program]
+        return self.submit(name, script=str(COUNTER), args=args, **keys)
+
+    def status(self, run: str) -> dict[str, Any]:
+        """Return `fsdpq status RUN --json`."""
+        found: dict[str, Any] = json.loads(self.fsdpq("status", run, "--json").stdout)
+        return found
+
+    def watch_once(self, run: str) -> None:
+        self.fsdpq("watch", run, "--once")
+
+
+def steps(run: RunLayout) -> list[dict[str, Any]]:
+    """Return the lines of a run's metrics."""
+    try:
+        text = run.metrics.read_text()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def last_step(run: RunLayout) -> int:
+    """Return the newest step in a run's metrics, or 0."""
+    lines = steps(run)
+    return int(lines[-1]["step"]) if lines else 0
+
+
+def attempts(run: RunLayout) -> int:
+    """Return how many attempts a run has had."""
+    return len(list(run.attempts.iterdir()))
