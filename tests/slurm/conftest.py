@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from .cluster import Cluster
+from .user import FsdpqUser
 
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd", "ip", "nsenter", "setpriv")
 FOLDER = Path(__file__).parent
@@ -47,3 +48,9 @@ def cluster(session_cluster: Cluster) -> Cluster:
     """The cluster as new: no jobs, all hosts idle, the first configuration."""
     session_cluster.reset()
     return session_cluster
+
+
+@pytest.fixture
+def user(cluster: Cluster) -> FsdpqUser:
+    """Alice on the login node, in a fresh folder."""
+    return FsdpqUser(cluster)

@@ -2,44 +2,153 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from pathlib import Path
 
 import pytest
 
 from .cluster import Cluster
 
-# A step that writes down each signal and does not end of it, until it has seen enough.
-LISTEN = """#!/bin/bash
-for name in USR2 TERM; do trap "echo $name >> {log}" $name; done
-echo started >> {log}
+# A step that writes down each signal it gets and goes on.
+LISTEN = """
+cat > $LOG.sh <<'END'
+for name in USR2 TERM; do trap "echo $name >> $LOG" $name; done
+echo started >> $LOG
 while true; do sleep 0.1; done
+END
+srun --ntasks=1 --nodes=1 bash $LOG.sh
+"""
+DAEMONS = {"munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd"}
+START_AND_WAIT = """
+import time
+from tests.slurm.cluster import Cluster
+with Cluster() as cluster:
+    job = cluster.popen(["srun", "--nodes=2", "sleep", "1000"])
+    print(cluster.work, flush=True)
+    time.sleep(1000)
 """
 
 
-def listening_job(cluster: Cluster, *options: str) -> tuple[int, Path]:
-    """A running job of one host's size on two hosts, and the file its signals appear in."""
-    log = cluster.home() / "signals"
-    log.unlink(missing_ok=True)
-    step = cluster.home() / "listen.sh"
-    step.write_text(LISTEN.format(log=log))
-    step.chmod(0o755)
-    size = ["--nodes=4", "--exclusive", "--ntasks-per-node=1", "--requeue", "--signal=USR2@5"]
-    job = cluster.sbatch([*size, *options], f"srun --nodes=1 --ntasks=1 {step}")
-    cluster.wait_for(log.exists, 20, "the step listens")
+def listening_job(cluster: Cluster, partition: str) -> tuple[int, Path]:
+    """A running job on two whole hosts, and the file that its signals appear in."""
+    log = cluster.home() / f"signals-{partition}-{time.monotonic_ns()}"
+    size = ["--nodes=2", "--exclusive", "--signal=USR2@5", f"--partition={partition}"]
+    export = [f"--export=ALL,LOG={log}", "--output=/dev/null"]
+    job = cluster.sbatch([*size, *export], LISTEN)
+    cluster.wait_for(log.exists, 30, f"the step of job {job} listens")
     return job, log
 
 
-def test_two_hosts(cluster: Cluster) -> None:
-    done = cluster.run(["srun", "--nodes=2", "sh", "-c", "hostname; id -un"])
-    assert sorted(done.stdout.split()) == ["alice", "alice", "n1", "n2"]
+def signals(log: Path) -> list[str]:
+    """The signals that a listening step got so far."""
+    return log.read_text().split()[1:]
 
 
-@pytest.mark.parametrize(("user_signal", "notice"), [(True, "USR2"), (False, "TERM")])
-def test_preemption_requeues(cluster: Cluster, user_signal: bool, notice: str) -> None:
-    cluster.reconfigure(user_signal=user_signal)
-    job, log = listening_job(cluster, "--partition=spot")
-    cluster.submit_prod(nodes=2)
-    cluster.wait_for(lambda: notice in log.read_text(), 8, f"{notice} arrives early")
-    cluster.wait_for_state(job, "PENDING", timeout=30)
-    assert cluster.job(job)["Restarts"] == "1"
-    assert cluster.job(job)["Reason"] == "BeginTime"
+def wait_for_first_signal(cluster: Cluster, log: Path, name: str) -> None:
+    """Return once the first signal that a listening step got is the expected one."""
+    cluster.wait_for(lambda: signals(log)[:1] == [name], 30, f"{name} comes first")
+
+
+def test_hosts_differ_and_know_each_other(cluster: Cluster) -> None:
+    script = "hostname; id -un; getent hosts n2; touch /tmp/$(hostname); ls /tmp | grep -c '^n'"
+    done = cluster.run(["srun", "--nodes=2", "--label", "sh", "-c", script])
+    address = cluster.run(["getent", "hosts", "n2"]).stdout.strip()
+    expected = [
+        f"{task}: {line}" for task in (0, 1) for line in (f"n{task + 1}", "alice", address, "1")
+    ]
+    assert sorted(done.stdout.splitlines()) == sorted(expected)
+
+
+def test_jobs_reach_the_interpreter_and_the_checkout(cluster: Cluster) -> None:
+    code = "import tests.slurm.cluster as package; print(package.__file__)"
+    done = cluster.run(["srun", cluster.python, "-c", code], cwd=cluster.repository)
+    assert Path(done.stdout.strip()).is_relative_to(cluster.repository)
+
+
+@pytest.mark.parametrize(
+    ("options", "devices"),
+    [
+        (["--gres=gpu:h100:1"], "0"),
+        (["--partition=nograce", "--gres=gpu:2"], "0,1"),
+        (["--partition=a100", "--gres=gpu:a100:2"], "0,1"),
+    ],
+)
+def test_typed_gpus(cluster: Cluster, options: list[str], devices: str) -> None:
+    done = cluster.run(["srun", *options, "printenv", "CUDA_VISIBLE_DEVICES"])
+    assert done.stdout.strip() == devices
+
+
+def test_a_gpu_type_that_a_partition_lacks_is_refused(cluster: Cluster) -> None:
+    argv = ["srun", "--partition=spot", "--gres=gpu:a100:1", "true"]
+    assert "not available" in cluster.run(argv, check=False).stderr
+
+
+def test_preemption_with_a_user_signal(cluster: Cluster) -> None:
+    requeued, requeued_log = listening_job(cluster, "spot")
+    cancelled, cancelled_log = listening_job(cluster, "spotcancel")
+    cluster.submit_prod(nodes=4)
+    wait_for_first_signal(cluster, requeued_log, "USR2")
+    wait_for_first_signal(cluster, cancelled_log, "USR2")
+    # The end of the grace time is looked at every 30 s only.
+    cluster.wait_for_state(requeued, "PENDING", timeout=60)
+    cluster.wait_for_state(cancelled, "PREEMPTED", timeout=60)
+    job = cluster.job(requeued)
+    assert (job["Restarts"], job["Reason"]) == ("1", "BeginTime")
+    assert cluster.run(["squeue", "--noheader", "--format=%A"]).stdout.count(str(cancelled)) == 0
+
+
+def test_preemption_with_sigterm_only(cluster: Cluster) -> None:
+    cluster.reconfigure(user_signal=False)
+    _, log = listening_job(cluster, "spot")
+    cluster.submit_prod(nodes=4)
+    wait_for_first_signal(cluster, log, "TERM")
+    assert "USR2" not in signals(log)
+
+
+def test_reconfigure_changes_the_scheduler(cluster: Cluster) -> None:
+    show = ["scontrol", "show", "config"]
+    assert "sched_interval=2,bf_interval=2" in cluster.run(show).stdout
+    cluster.reconfigure(default_scheduler=True)
+    assert "sched_interval" not in cluster.run(show).stdout
+
+
+def test_power_off_requeues(cluster: Cluster) -> None:
+    cluster.apply(dataclasses.replace(cluster.config, slurmd_timeout_s=5))
+    job = cluster.sbatch(["--nodes=2", "--requeue"], "srun sleep 1000")
+    cluster.wait_for_state(job, "RUNNING")
+    cluster.power_off("n1")
+    cluster.wait_for(lambda: cluster.job(job)["Restarts"] == "1", 60, "the job is requeued")
+    assert cluster.node_states()["n1"] == "down*"
+    cluster.boot("n1")
+
+
+def test_a_killed_host_still_has_a_kernel(cluster: Cluster) -> None:
+    with cluster.popen(["sleep", "1000"], host="n2") as process:
+        cluster.kill_host("n2")
+        assert process.wait(5) != 0
+    assert cluster.run(["hostname"], host="n2").stdout == "n2\n"
+
+
+def test_accounting_knows_the_user(cluster: Cluster) -> None:
+    job = cluster.sbatch(["--output=/dev/null"], "exit 3", user="bob")
+    sacct = ["sacct", "-nPX", f"--jobs={job}", "--format=User,Account,State,ExitCode"]
+    expected = "bob|vision|FAILED|3:0"
+    cluster.wait_for(
+        lambda: cluster.run(sacct, user="bob").stdout.strip() == expected, 20, expected
+    )
+
+
+def test_reset_mends_everything(cluster: Cluster) -> None:
+    stray = cluster.popen(["sleep", "1000"])
+    cluster.sbatch([], "sleep 1000")
+    cluster.power_off("n1")
+    cluster.kill_host("n2")
+    cluster.cut_cable("n3")
+    cluster.stop_accounting()
+    cluster.stop_controller()
+    cluster.reset()
+    assert set(cluster.node_states().values()) == {"idle"}
+    assert cluster.run(["squeue", "--noheader"]).stdout == ""
+    with stray:
+        assert stray.wait(5) != 0

@@ -1,57 +1,59 @@
-"""A real Slurm cluster on this machine: hosts, users, accounting and faults."""
+"""A real Slurm cluster on this machine: its life, its faults and its settings."""
 
 from __future__ import annotations
 
-import re
+import dataclasses
 import shutil
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
 from . import daemons
-from .config import CONTROLLER, LOGIN, ROOT, USERS, ClusterConfig, User, addresses
+from .config import CONTROLLER, ClusterConfig, addresses
 from .host import Host, switch_setup
 from .mounts import bind, needed_paths, open_closed_directories, quoted
-from .namespace import Namespace, open_namespace
-from .workdir import home, make_work_folder, write_slurm_conf
+from .namespace import open_namespace
+from .queue import Queue
+from .workdir import make_work_folder, write_slurm_conf
 
-POLL_S = 0.2
-# Removes the folder once the namespace is gone, however this process ended.
+# Removes the folder once the namespace is gone, however the process that made it ended.
 GUARD = ("sh", "-c", 'work=$1; shift; "$@"; rm -rf -- "$work"', "guard")
-# Where a field of `scontrol show job -o` begins, such as ` JobState=` or ` Socks/Node=`.
-FIELD = re.compile(r"(?:^| )([A-Z][A-Za-z:/]*)=")
+# The first process of all waits on a pipe from the maker: at its end, the kernel kills the rest.
+STAY = "read -r _ || true"
+SHOWN_IN_ROOT = (Path("/proc"), Path("/sys"), Path("/dev"), Path("/run"))
 
 
-class Cluster:
-    """The cluster's hosts and services, and all that a test does to them.
+class Cluster(Queue):
+    """A controller with accounting, a login node and compute hosts.
+
+    It ends with the process that made it, also if that one is killed.
 
     Attributes:
         config: The present configuration.
-        shared: The shared file system: same path on every host and outside.
-        python: The interpreter to run the project with.
     """
 
     def __init__(self, config: ClusterConfig | None = None) -> None:
-        self._initial = config or ClusterConfig()
-        self.config = self._initial
-        self.python = sys.executable
-        self.work = make_work_folder(self.config)
-        self.shared = self.work / "shared"
-        self._tree = self._open_tree()
-        self._services = daemons.Services(self._tree, self.work / "log")
-        self._hosts = {
-            name: Host(name, address, cluster=self._tree, work=self.work)
+        """Open the process tree; `start` fills it."""
+        self._initial = self.config = config or ClusterConfig()
+        work = make_work_folder(self.config)
+        stay = f"exec chroot {quoted(self.config.version.root)} bash -c {STAY!r}"
+        setup = _setup(self.config, work)
+        self._tree = open_namespace(setup, stay=stay, guard=[*GUARD, str(work)])
+        self._services = daemons.Services(self._tree, work / "log")
+        hosts = {
+            name: Host(name, address, cluster=self._tree, work=work)
             for name, address in addresses(self.config).items()
             if name != CONTROLLER
         }
+        super().__init__(work, self._tree, hosts)
 
     def __enter__(self) -> Cluster:
         """The cluster, started."""
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -83,149 +85,69 @@ class Cluster:
             host.close()
         shutil.rmtree(self.work, ignore_errors=True)
 
+    def reset(self) -> None:
+        """Bring the cluster back to where a test may begin; quick if it is there already."""
+        self.start_accounting()
+        self.start_controller()
+        self.apply(self._initial)
+        self._revive(*self._hosts)
+        self.cancel_all()
+        self.kill_user_processes()
+        self._wait_until_idle(*self.nodes)
+
     @property
     def nodes(self) -> tuple[str, ...]:
         """The names of the compute hosts."""
         return tuple(host.name for host in self.config.hosts)
 
-    def _open_tree(self) -> Namespace:
-        work, etc = self.work, self.work / "etc"
-        binds = [bind(etc / name, Path("/etc") / name) for name in ("passwd", "group", "hosts")]
-        setup = [
-            f"hostname {CONTROLLER}",
-            *open_closed_directories([*needed_paths(), work]),
-            "mount -t tmpfs -o mode=755 tmpfs /run",
-            "mkdir -p /run/munge /run/mysqld /run/lock",
-            # Nothing of Slurm's own is on the disk: the tmpfs ends with the namespace.
-            f"mount -t tmpfs -o mode=755 tmpfs {quoted(work / 'state')}",
-            f"mkdir -m 700 {quoted(work / 'state')}/slurmctld",
-            f"for i in 0 1 2 3 4 5 6 7; do mknod -m 666 {quoted(work)}/state/nvidia$i c 1 3; done",
-            *binds,
-            bind(work / "slurm", Path("/etc/slurm")),
-            *switch_setup(addresses(self.config)[CONTROLLER]),
-        ]
-        return open_namespace(setup, stay="read -r _ || true", guard=[*GUARD, str(work)])
+    # Settings
 
-    # Commands
+    def reconfigure(
+        self, *, user_signal: bool | None = None, default_scheduler: bool | None = None
+    ) -> None:
+        """Change how the controller preempts and schedules; None keeps a setting."""
+        config = self.config
+        if user_signal is not None:
+            config = dataclasses.replace(config, user_signal=user_signal)
+        if default_scheduler is not None:
+            config = dataclasses.replace(config, default_scheduler=default_scheduler)
+        self.apply(config)
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        user: str = "alice",
-        host: str = LOGIN,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        input: str | None = None,
-        timeout: float = 60,
-        check: bool = True,
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command as a user on a host, by default the login node, in the user's home."""
-        return subprocess.run(
-            self._as_user(argv, user=user, host=host, cwd=cwd),
-            env=self.environment(user) | dict(env or {}),
-            input=input,
-            timeout=timeout,
-            check=check,
-            capture_output=True,
-            text=True,
-        )
+    def apply(self, config: ClusterConfig) -> None:
+        """Change any settings of the running cluster but its hosts and its version."""
+        if config != self.config:
+            self.config = config
+            write_slurm_conf(config, self.work)
+            self._read_configuration()
 
-    def popen(
-        self,
-        argv: Sequence[str],
-        *,
-        user: str = "alice",
-        host: str = LOGIN,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> subprocess.Popen[str]:
-        """Start a command like `run` does; killing the process kills the command."""
-        return subprocess.Popen(
-            self._as_user(argv, user=user, host=host, cwd=cwd),
-            env=self.environment(user) | dict(env or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def _read_configuration(self) -> None:
+        """Let all daemons read slurm.conf, which also makes each node register."""
+        self.run(["scontrol", "reconfigure"], user="root")
 
-    def home(self, user: str = "alice") -> Path:
-        """The home directory of a user, on the shared file system."""
-        return Path("/root") if user == ROOT.name else home(self.work, user)
+    # Services
 
-    def environment(self, user: str = "alice") -> dict[str, str]:
-        """The environment of a fresh login; the project's interpreter comes first in PATH."""
-        folders = [str(Path(self.python).parent), "/usr/local/bin", "/usr/bin", "/bin"]
-        return {
-            "PATH": ":".join([*folders, "/usr/local/sbin", "/usr/sbin", "/sbin"]),
-            "HOME": str(self.home(user)),
-            "USER": user,
-            "LOGNAME": user,
-            "SHELL": "/bin/bash",
-            "LANG": "C.UTF-8",
-        }
+    def stop_controller(self) -> None:
+        """Stop slurmctld."""
+        self._services.stop("slurmctld")
 
-    def _as_user(self, argv: Sequence[str], *, user: str, host: str, cwd: Path | None) -> list[str]:
-        tree = self._tree if host == CONTROLLER else self._hosts[host].namespace
-        folder = f"--chdir={cwd or self.home(user)}"
-        return [*tree.enter(_user(user)), "env", folder, *argv]
+    def start_controller(self) -> None:
+        """Start slurmctld, unless it runs; it knows the hosts at once, not seconds later."""
+        if not self._services.running("slurmctld"):
+            daemons.start_controller(self._services)
+            self._read_configuration()
 
-    def sbatch(self, options: Sequence[str], script: str, *, user: str = "alice") -> int:
-        """Submit a script given as text; returns the job id."""
-        text = script if script.startswith("#!") else f"#!/bin/bash\n{script}\n"
-        done = self.run(["sbatch", "--parsable", *options], user=user, input=text)
-        return int(done.stdout.strip().split(";")[0])
+    def restart_controller(self) -> None:
+        """Stop slurmctld and start it with the state that it saved."""
+        self.stop_controller()
+        self.start_controller()
 
-    def submit_prod(self, *, nodes: int = 2, seconds: int = 5, user: str = "bob") -> int:
-        """Submit an urgent job that takes whole hosts, and so preempts what runs on them."""
-        options = ["--partition=prod", f"--nodes={nodes}", "--exclusive", "--job-name=urgent"]
-        return self.sbatch([*options, "--output=/dev/null"], f"sleep {seconds}", user=user)
+    def stop_accounting(self) -> None:
+        """Stop slurmdbd."""
+        self._services.stop("slurmdbd")
 
-    def job(self, job_id: int) -> dict[str, str]:
-        """The fields of `scontrol show job`; empty once the controller has forgotten the job.
-
-        A value that holds a blank and then the look of a field is cut there.
-        """
-        done = self.run(["scontrol", "show", "job", "-o", str(job_id)], user="root", check=False)
-        if done.returncode != 0:
-            return {}
-        parts = FIELD.split(done.stdout.strip())
-        return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-    def state(self, job_id: int) -> str:
-        """The job's state, such as RUNNING; empty once the controller has forgotten it."""
-        return self.job(job_id).get("JobState", "")
-
-    def node_states(self) -> dict[str, str]:
-        """Host name to state as sinfo prints it, such as `idle` or `down*`."""
-        done = self.run(["sinfo", "--noheader", "--Node", "--format=%N %T"], user="root")
-        return dict(line.split() for line in done.stdout.splitlines())
-
-    def wait_for(self, predicate: Callable[[], object], timeout: float, what: str) -> None:
-        """Return once the predicate holds.
-
-        Raises:
-            TimeoutError: With the queue, the hosts and the end of the controller's log.
-        """
-        deadline = time.monotonic() + timeout
-        while not predicate():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"not within {timeout:g} s: {what}\n{self.situation()}")
-            time.sleep(POLL_S)
-
-    def wait_for_state(self, job_id: int, *states: str, timeout: float = 30) -> None:
-        """Return once the job is in one of the states."""
-        what = f"job {job_id} is {' or '.join(states)}"
-        self.wait_for(lambda: self.state(job_id) in states, timeout, what)
-
-    def situation(self) -> str:
-        """What a person would look at first when something hangs."""
-        shown = [
-            self.run(argv, user="root", check=False, timeout=20).stdout
-            for argv in (["squeue", "--all"], ["sinfo", "--all", "--Node", "--long"])
-        ]
-        return "\n".join([*shown, self._services.last_words("slurmctld")])
+    def start_accounting(self) -> None:
+        """Start slurmdbd, unless it runs."""
+        daemons.start_accounting(self._services)
 
     # Faults
 
@@ -247,77 +169,50 @@ class Cluster:
 
     def boot(self, *names: str, timeout: float = 60) -> None:
         """Bring hosts back from whatever state; returns when Slurm takes them for idle."""
-        for host in [self._hosts[name] for name in names]:
-            host.power_on()
-            host.plug_cable()
-            if not host.slurmd_runs():
-                host.start_slurmd()
-        idle = lambda: all(self.node_states()[name] == "idle" for name in names)  # noqa: E731
-        self.wait_for(idle, timeout, f"idle: {', '.join(names)}")
+        self._revive(*names)
+        self._wait_until_idle(*names, timeout=timeout)
 
-    def stop_controller(self) -> None:
-        """Stop slurmctld."""
-        self._services.stop("slurmctld")
+    def _revive(self, *names: str) -> None:
+        for name in names:
+            self._hosts[name].power_on()
+            self._hosts[name].plug_cable()
+            if name in self.nodes:
+                self._hosts[name].start_slurmd()
 
-    def start_controller(self) -> None:
-        """Start slurmctld."""
-        daemons.start_controller(self._services)
+    def _wait_until_idle(self, *names: str, timeout: float = 60) -> None:
+        self.wait_for(lambda: self._idle(*names), timeout, f"idle: {', '.join(names)}")
 
-    def restart_controller(self) -> None:
-        """Stop slurmctld and start it with the state that it saved."""
-        self.stop_controller()
-        self.start_controller()
-
-    def stop_accounting(self) -> None:
-        """Stop slurmdbd."""
-        self._services.stop("slurmdbd")
-
-    def start_accounting(self) -> None:
-        """Start slurmdbd."""
-        daemons.start_accounting(self._services)
-
-    def reconfigure(
-        self,
-        *,
-        user_signal: bool | None = None,
-        default_scheduler: bool | None = None,
-        min_job_age_s: int | None = None,
-    ) -> None:
-        """Change settings of the running cluster; None keeps one."""
-        self._apply(
-            self.config.changed(
-                user_signal=user_signal,
-                default_scheduler=default_scheduler,
-                min_job_age_s=min_job_age_s,
-            )
-        )
-
-    def _apply(self, config: ClusterConfig) -> None:
-        if config != self.config:
-            self.config = config
-            write_slurm_conf(config, self.work)
-            self.restart_controller()
-
-    def reset(self) -> None:
-        """Bring the cluster back to where a test may begin; quick if it is there already."""
-        self.start_accounting()
-        self.start_controller()
-        self._apply(self._initial)
-        self.cancel_all()
-        self.boot(*self.nodes)
-
-    def cancel_all(self) -> None:
-        """End all jobs at once and wait until they are gone."""
-        squeue = ["squeue", "--all", "--noheader", "--format=%A"]
-        while jobs := self.run(squeue, user="root").stdout.split():
-            # The signal goes ahead, for a cancel alone lets a job linger for KillWait.
-            self.run(["scancel", "--full", "--signal=KILL", *jobs], user="root", check=False)
-            self.run(["scancel", *jobs], user="root", check=False)
-            time.sleep(POLL_S)
+    def _idle(self, *names: str) -> bool:
+        states = self.node_states()
+        return all(states.get(name) == "idle" for name in names)
 
 
-def _user(name: str) -> User:
-    for user in (*USERS, ROOT):
-        if user.name == name:
-            return user
-    raise ValueError(f"no user {name}; there are {', '.join(user.name for user in USERS)}, root")
+def _setup(config: ClusterConfig, work: Path) -> list[str]:
+    """Shell lines that turn a fresh process tree into the controller's host."""
+    state, etc, root = work / "state", work / "etc", config.version.root
+    return [
+        f"hostname {CONTROLLER}",
+        *switch_setup(addresses(config)[CONTROLLER]),
+        *open_closed_directories([*needed_paths(), work]),
+        "mount -t tmpfs -o mode=755 tmpfs /run",
+        "mkdir -p /run/munge /run/mysqld /run/lock",
+        # Nothing of Slurm's own is on the disk: the tmpfs ends with the namespace.
+        f"mount -t tmpfs -o mode=755 tmpfs {quoted(state)}",
+        f"mkdir -m 700 {quoted(state)}/slurmctld",
+        f"for i in {{0..7}}; do mknod -m 666 {quoted(state)}/nvidia$i c 1 3; done",
+        *_fill_root(root, [*SHOWN_IN_ROOT, work, *needed_paths()]),
+        *(bind(etc / name, root / "etc" / name) for name in ("passwd", "group", "hosts")),
+        bind(work / "slurm", root / "etc" / "slurm"),
+    ]
+
+
+def _fill_root(root: Path, shown: list[Path]) -> list[str]:
+    """Shell lines that show the machine's paths in the root of another Slurm release."""
+    if root == Path("/"):
+        return []
+    targets = [(path, root / path.relative_to("/")) for path in shown]
+    return [
+        line
+        for path, target in targets
+        for line in (f"mkdir -p {quoted(target)}", f"mount --rbind {quoted(path)} {quoted(target)}")
+    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,23 +89,6 @@ class ClusterConfig:
     grace_s: int = 10
     kill_wait_s: int = 5
     slurmd_timeout_s: int = 15
-
-    def changed(
-        self,
-        *,
-        user_signal: bool | None = None,
-        default_scheduler: bool | None = None,
-        min_job_age_s: int | None = None,
-    ) -> ClusterConfig:
-        """The configuration with the given settings replaced; None keeps one."""
-        return dataclasses.replace(
-            self,
-            user_signal=self.user_signal if user_signal is None else user_signal,
-            default_scheduler=(
-                self.default_scheduler if default_scheduler is None else default_scheduler
-            ),
-            min_job_age_s=self.min_job_age_s if min_job_age_s is None else min_job_age_s,
-        )
 
 
 def addresses(config: ClusterConfig) -> dict[str, str]:

@@ -11,7 +11,7 @@ from .namespace import Namespace, open_namespace
 
 BRIDGE = "switch"
 # As the first process of a namespace, bash survives `kill -9 -1` in it and only starts over.
-STAY = "while true; do sleep infinity; done"
+STAY = "while true; do sleep infinity || true; done"
 
 
 class Host:
@@ -40,6 +40,7 @@ class Host:
     def power_on(self) -> None:
         """Start the host, without Slurm."""
         if not self.up:
+            self.close()
             self._namespace = open_namespace(self._setup(), inside=self._cluster, stay=STAY)
             self._slurmd = 0
             self._lay_cable(self._namespace)
@@ -50,7 +51,7 @@ class Host:
         self.namespace.kill()
 
     def close(self) -> None:
-        """Forget a host whose cluster has ended."""
+        """Forget a host that has ended."""
         if self._namespace:
             self._namespace.close()
 
@@ -67,13 +68,11 @@ class Host:
         self._ip(["link", "set", self._cable, "up"])
 
     def start_slurmd(self) -> None:
-        """Start the compute daemon, which registers with the controller."""
+        """Start the compute daemon, unless it runs; it registers with the controller."""
+        if self.up and self._slurmd and self.namespace.holds(self._slurmd):
+            return
         log = self._work / "log" / f"slurmd.{self.name}.out"
         self._slurmd = self.namespace.spawn(["slurmd", "-D", "-N", self.name], log=log)
-
-    def slurmd_runs(self) -> bool:
-        """Whether the compute daemon is there."""
-        return self.up and self._slurmd > 0 and self.namespace.holds(self._slurmd)
 
     @property
     def _cable(self) -> str:
