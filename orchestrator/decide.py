@@ -8,7 +8,7 @@ here, and only when no job of the run is alive.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestrator.facts import Attempt
+from orchestrator.attempt import Attempt
 from orchestrator.scheduler import JobRecord, JobState
 
 # Reasons of squeue for a job that waits for a human, and never starts by itself.

@@ -1,40 +1,15 @@
 """Rehearse a preemption: notice, save, requeue, first new step; and measure it."""
 
 import time
-from dataclasses import asdict, dataclass
-from typing import Any
 
 from orchestrator import control, facts, store, watch
+from orchestrator.attempt import Attempt
 from orchestrator.errors import RunError
-from orchestrator.facts import Attempt
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
+from orchestrator.report import DrillReport
 
 _EVERY_S = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrillReport:
-    """What a rehearsed preemption cost.
-
-    Attributes:
-        stopped_at: The last step before the stop.
-        resumed_at: The step of the checkpoint that the next attempt started from.
-        stop_s: Seconds from the notice until the attempt's workers had ended.
-        down_s: Seconds from the notice until the first new step.
-    """
-
-    run: str
-    attempt: int
-    stopped_at: int
-    resumed_at: int
-    steps_lost: int
-    stop_s: float | None
-    down_s: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON's types."""
-        return asdict(self)
 
 
 def drill(layout: RunLayout, plan: LaunchPlan, *, timeout_s: float) -> DrillReport:

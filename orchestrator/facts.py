@@ -1,10 +1,10 @@
 """What the run directory tells about a run's attempts. Reads, never writes."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orchestrator import store
+from orchestrator.attempt import Attempt, RankError
 from orchestrator.layout import AttemptLayout, RunLayout
 
 # Errors of ranks that only noticed that another one was gone.
@@ -18,48 +18,6 @@ _SECONDARY = (
     "ncclRemoteError",
     "peer",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankError:
-    """The exception that ended a rank."""
-
-    rank: int | None
-    node: str
-    step: int | None
-    exception: str
-    at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """One start of the script, as its own files tell it.
-
-    Attributes:
-        resumed: The step it started from; None where it never said.
-        last_step: The newest step that it is known to have done; None where there is none.
-        outcome: How the workers say it ended, "" where they said nothing.
-        action, why: What the batch shell did at its end, "" where it did not get there.
-        quarantined: Checkpoints it found damaged, as (step, reason).
-    """
-
-    number: int
-    job_id: str
-    restart: int
-    nodes: str
-    started_at: float | None
-    ended_at: float | None
-    resumed: int | None
-    last_step: int | None
-    saved_step: int | None
-    outcome: str
-    reason: str
-    action: str
-    why: str
-    noticed: bool
-    heard_at: float | None
-    quarantined: tuple[tuple[int, str], ...]
-    error: RankError | None
 
 
 def attempts(layout: RunLayout) -> list[Attempt]:

@@ -2,30 +2,15 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from orchestrator import checkpoint, facts, store
-from orchestrator.decide import History, Observation, Policy
+from orchestrator.decide import History, Observation
 from orchestrator.errors import QueryError
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
 from orchestrator.scheduler import Answer, Scheduler
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """A run and all that `decide` needs to know of it."""
-
-    layout: RunLayout
-    plan: LaunchPlan
-    seen: Observation
-    past: History
-
-    @property
-    def policy(self) -> Policy:
-        """The run's own policy."""
-        return Policy(max_no_progress=self.plan.max_no_progress, delay_s=self.plan.delay_s)
+from orchestrator.sight import Sight
 
 
 def look(runs: Sequence[tuple[RunLayout, LaunchPlan]], scheduler: Scheduler) -> list[Sight]:

@@ -1,14 +1,12 @@
 """A run's status as data and as text. Pure."""
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from orchestrator.attempt import Attempt
 from orchestrator.decide import Action, CancelJobs, Over, Restart, StartNow
-from orchestrator.drill import DrillReport
-from orchestrator.facts import Attempt
-from orchestrator.observe import Sight
+from orchestrator.sight import Sight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,12 +239,35 @@ def _text(value: float | None, form: str = "") -> str:
 
 
 def progress(item: Status) -> str:
-    """Return one line for a log: when, where, how far."""
-    clock = time.strftime("%H:%M:%S")
+    """Return one line for a log: where, how far."""
     total = f"/{item.steps_total}" if item.steps_total else ""
     loss = f"  loss {item.loss:.4f}" if item.loss is not None else ""
     where = f"attempt {item.attempt}" if item.attempt else "no attempt yet"
-    return f"{clock}  {item.run}  {item.state}  {where}  step {_text(item.step)}{total}{loss}"
+    return f"{item.run}  {item.state}  {where}  step {_text(item.step)}{total}{loss}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillReport:
+    """What a rehearsed preemption cost.
+
+    Attributes:
+        stopped_at: The last step before the stop.
+        resumed_at: The step of the checkpoint that the next attempt started from.
+        stop_s: Seconds from the notice until the attempt's workers had ended.
+        down_s: Seconds from the notice until the first new step.
+    """
+
+    run: str
+    attempt: int
+    stopped_at: int
+    resumed_at: int
+    steps_lost: int
+    stop_s: float | None
+    down_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON's types."""
+        return asdict(self)
 
 
 def drill(found: DrillReport) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 from orchestrator import facts, report, store
 from orchestrator.decide import Action
-from orchestrator.observe import Sight
 from orchestrator.report import Status
+from orchestrator.sight import Sight
 
 _TAIL_BYTES = 65536
 

@@ -18,9 +18,9 @@ from orchestrator.decide import (
 from orchestrator.errors import ActionError, SchedulerError, SubmitError
 from orchestrator.layout import RunLayout
 from orchestrator.local.scheduler import LocalScheduler
-from orchestrator.observe import Sight
 from orchestrator.plan import LaunchPlan
 from orchestrator.scheduler import JobState, Scheduler
+from orchestrator.sight import Sight
 from orchestrator.slurm.client import SlurmScheduler
 
 START_NOW_EVERY_S = 2.0

@@ -1,6 +1,7 @@
 """Watch one run and print how it gets on, until it is over."""
 
 import sys
+import time
 
 import click
 
@@ -25,18 +26,16 @@ class Printer:
         """Print what is new; return whether all runs are over."""
         for outcome in outcomes:
             item = status.of(outcome.sight, outcome.action)
-            line = report.progress(item)
-            clock, text = line.split("  ", 1)
-            self._once(item.run, text, line)
+            self._once(item.run, report.progress(item))
             if outcome.note or isinstance(outcome.action, Restart):
                 note = f"{outcome.action.why}: {outcome.note}" if outcome.note else ""
-                self._once(f"{item.run} note", note, f"{clock}  {item.run}  {note}")
+                self._once(f"{item.run} note", f"{item.run}  {note}")
         return all(isinstance(outcome.action, Over) for outcome in outcomes)
 
-    def _once(self, key: str, text: str, line: str) -> None:
+    def _once(self, key: str, text: str) -> None:
         if self.last.get(key) != text:
             self.last[key] = text
-            click.echo(line, err=True)
+            click.echo(f"{time.strftime('%H:%M:%S')}  {text}", err=True)
 
 
 def follow(layout: RunLayout, plan: LaunchPlan, *, every_s: float = 2.0) -> None:
