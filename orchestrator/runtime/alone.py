@@ -6,8 +6,13 @@ from typing import Any, Protocol
 class Agreement(Protocol):
     """What ranks need to agree on things. See `collective.Ranks` for the torch one."""
 
-    rank: int
-    world_size: int
+    @property
+    def rank(self) -> int:
+        """This rank's number."""
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks there are."""
 
     def maximum(self, values: list[int], *, timeout_s: float) -> list[int]:
         """Return the largest of each value over all ranks."""

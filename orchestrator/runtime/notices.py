@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from pathlib import Path
 from types import FrameType
 
@@ -65,12 +66,19 @@ class NoticeBoard:
         """
         if threading.current_thread() is not threading.main_thread():
             raise RunError("runtime.attach() must be called first thing, in the main thread")
-        signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)
+        self._block()
         for number in self._numbers:
             # Threads that are older than the mask do not block: without a handler a signal that
             # the kernel gives to one of them would kill the process.
             signal.signal(number, self._handle)
+        # It unblocks SIGTERM when it starts, for the caller and for the child that the caller was
+        # about to spawn. So it has to start now. Source: CPython, multiprocessing/resource_tracker.
+        resource_tracker.ensure_running()
+        self._block()
         threading.Thread(target=self._wait, name="fsdpq-notices", daemon=True).start()
+
+    def _block(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)
 
     def look(self) -> Notice | None:
         """Return the most urgent notice so far, None without one. Costs one stat."""

@@ -21,7 +21,7 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class ModelSpec(Strict):
-    """Which Hugging Face causal language model: a configuration, or a local directory with weights."""
+    """Which Hugging Face causal language model: a configuration, or a folder with weights."""
 
     config: dict[str, Any] | None = None
     path: Line | None = None

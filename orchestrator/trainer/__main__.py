@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orchestrator import runtime
 from orchestrator.errors import RunError
-from orchestrator.spec.train import load_train
+from orchestrator.spec.train import check_batch, load_train
 
 
 def prepare_environment() -> None:
@@ -29,6 +29,7 @@ def main() -> None:
         if run.already_finished:
             return
         spec = load_train(Path(sys.argv[1]))
+        check_batch(spec, run.env.world_size)
         prepare_environment()
         from orchestrator.trainer.loop import train
 

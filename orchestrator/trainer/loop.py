@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel
 
 from orchestrator.runtime import Notice, Run
-from orchestrator.spec.train import TrainSpec, check_batch
+from orchestrator.spec.train import TrainSpec
 from orchestrator.trainer.corpus import Corpus, open_corpus
 from orchestrator.trainer.metrics import MetricsLog
 from orchestrator.trainer.model import build_model
@@ -61,7 +61,6 @@ def train(run: Run, spec: TrainSpec) -> None:
     Raises:
         FsdpqError: The run cannot go on; says why and what to do.
     """
-    check_batch(spec, run.env.world_size)
     fix_arithmetic(spec)
     corpus = open_corpus(spec.data.text_files, seq_len=spec.data.seq_len)
     world = connect(run.env, spec)
@@ -82,7 +81,8 @@ def _train(run: Run, spec: TrainSpec, world: World, corpus: Corpus) -> None:
     if checkpoint is not None:
         saver.load(checkpoint)
     notice = _loop(run, training, saver)
-    saver.save()
+    if training.state.step:  # initial weights can be drawn again, they need no checkpoint
+        saver.save()
     if notice:
         run.stopped(step=training.state.step, reason=f"{notice.signal} ({notice.origin})")
     else:
