@@ -18,11 +18,24 @@ from orchestrator.errors import InputError
 
 M = TypeVar("M", bound=BaseModel)
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# TOKEN, but neither TOKENIZERS_PARALLELISM nor MAX_TOKENS.
 _SECRET = re.compile(
-    r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE_?KEY)", re.IGNORECASE
+    r"(TOKEN(?![A-Z])|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE_?KEY)", re.IGNORECASE
+)
+# Names that a job cannot set: bash sets these itself or refuses to have them set, ...
+_OF_BASH = re.compile(
+    "BASHOPTS|BASHPID|BASH_ARGV0|BASH_COMMAND|BASH_SUBSHELL|BASH_VERSINFO|COMP_WORDBREAKS|DIRSTACK"
+    "|EPOCHREALTIME|EPOCHSECONDS|EUID|FUNCNAME|GROUPS|HISTCMD|IFS|LINENO|OLDPWD|OPTIND"
+    "|POSIXLY_CORRECT|PPID|PWD|RANDOM|SECONDS|SHELLOPTS|SHLVL|SRANDOM|UID|_"
+)
+# ... and the scripts in templates/ keep their own values in these.
+_OF_SCRIPTS = re.compile(
+    "FSDPQ_.*|attempt|attempt_dir|caught|child|code|hosts|idle|job_id|local_dir|mark|node|nodes"
+    "|note|notice|noticed|pending|restart|run_dir|state|status|step|tie|try"
 )
 
 
@@ -61,6 +74,8 @@ def _env_vars(values: dict[str, str]) -> dict[str, str]:
     for name, value in values.items():
         if not _ENV_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name of an environment variable")
+        if _OF_BASH.fullmatch(name) or _OF_SCRIPTS.fullmatch(name):
+            raise ValueError(f"{name} is set by the job's own scripts and cannot be set here")
         if _SECRET.search(name):
             raise ValueError(
                 f"{name} looks like a secret, and scripts and logs keep what stands here; export it"
@@ -136,7 +151,22 @@ class _Loader(yaml.SafeLoader):
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> str:
+        value = super().construct_scalar(node)
+        if _SURROGATE.search(value):
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{value!r} holds half of a character", node.start_mark
+            )
+        return value
 
+
+# Only what a job file can use: no dates, sets or bytes, which explicit tags such as !!set make.
+_Loader.yaml_constructors = {
+    tag: make
+    for tag, make in yaml.SafeLoader.yaml_constructors.items()
+    if tag is None
+    or tag.rpartition(":")[2] in {"null", "bool", "int", "float", "str", "seq", "map"}
+}
 _Loader.yaml_implicit_resolvers = {}
 for _tag, _pattern, _first in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -203,6 +233,8 @@ def _explain(model: type[BaseModel], item: Any) -> str:
     if item["type"] == "missing":
         return f"{path}: is required"
     text = item["msg"].removeprefix("Value error, ")
+    if item["type"] == "string_type" and isinstance(item["input"], int | float):
+        text = "must be text; put it in quotes"
     given = "" if isinstance(item["input"], dict | BaseModel) else f" (given: {item['input']!r})"
     return f"{path}: {text}{given}" if path else text
 

@@ -1,6 +1,7 @@
 """From a job file to a run: read, plan, render, create the run directory, submit."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from orchestrator import plan as planning
 from orchestrator import script, store, watch
 from orchestrator.errors import SpecError, SubmitError
+from orchestrator.fields import no_control
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
 from orchestrator.profile import load_profile
@@ -31,25 +33,35 @@ def prepare(job: Path, *, runs: Path, site: str | None, overrides: Sequence[str]
     Raises:
         InputError: The job file, the site profile or an override cannot be used.
     """
-    chosen = [f"site={json.dumps(site)}"] if site else []
+    chosen = [f"site={json.dumps(site, ensure_ascii=False)}"] if site is not None else []
     spec = load_job(job, overrides=[*overrides, *chosen])
     check_script(spec)
-    profile = load_profile(spec.site, base=Path.cwd() if site else job.absolute().parent)
+    profile = load_profile(spec.site, base=Path.cwd() if chosen else job.absolute().parent)
     layout = RunLayout(_run_dir(runs, spec.name))
-    plan = planning.plan(spec, profile, layout=layout, cwd=Path.cwd(), python=sys.executable)
+    cwd = _usable(Path.cwd(), "workdir")
+    plan = planning.plan(spec, profile, layout=layout, cwd=cwd, python=sys.executable)
     if spec.train is not None:
         check_batch(spec.train, plan.world_size)
     return Launch(layout, plan, _files(job, spec, plan))
 
 
 def _run_dir(runs: Path, name: str) -> Path:
-    path = runs.absolute() / name
-    text = str(path)
-    if "%" in text or any(ord(char) < 32 or ord(char) == 127 for char in text):
+    path = _usable(runs.absolute() / name, "--runs")
+    # `%` starts a pattern in --output. A backslash there ends all patterns and is dropped itself
+    # (measured on 22.05): the job dies at its start for want of a folder for its log.
+    if found := re.search(r"[%\\]", str(path)):
         raise SpecError(
-            f"--runs: {text!r} contains '%' or a control character, which Slurm reads as a pattern"
-            " or as the end of a line; choose another directory"
+            f"--runs: {str(path)!r} contains {found.group()!r}, which Slurm reads as a pattern;"
+            " choose another directory"
         )
+    return path
+
+
+def _usable(path: Path, what: str) -> Path:
+    try:
+        no_control(str(path))
+    except ValueError as problem:
+        raise SpecError(f"{what}: {str(path)!r} {problem}, or choose another directory") from None
     return path
 
 

@@ -41,18 +41,27 @@ def _ask(
 
 
 def _seen(layout: RunLayout, plan: LaunchPlan, answer: Answer | QueryError) -> Observation:
-    mark = store.read_json(layout.cancelled)
     silent = isinstance(answer, QueryError)
     records = () if isinstance(answer, QueryError) else answer.records
     return Observation(
         finished=layout.finished.exists(),
-        cancelled_at=float(mark.get("at", 0.0)) if mark is not None else None,
+        cancelled_at=_cancelled_at(layout),
         jobs=None if silent else tuple(job for job in records if job.name == plan.job_name),
         silent="" if isinstance(answer, QueryError) else answer.silent,
         attempt=facts.latest(layout),
         checkpoint_step=checkpoint_step(layout),
         now=time.time(),
     )
+
+
+def _cancelled_at(layout: RunLayout) -> float | None:
+    """Return when the run was cancelled, None if it was not. That the mark is there is enough."""
+    try:
+        written = layout.cancelled.stat().st_mtime
+    except FileNotFoundError:
+        return None
+    at = (store.read_json(layout.cancelled) or {}).get("at")
+    return float(at) if isinstance(at, int | float) else written
 
 
 def checkpoint_step(layout: RunLayout) -> int | None:

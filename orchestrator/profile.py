@@ -87,7 +87,10 @@ def load_profile(site: str, *, base: Path) -> SiteProfile:
 
 def _locate(site: str, *, base: Path) -> Path:
     if site.endswith((".yaml", ".yml")) or "/" in site:
-        return base / Path(site).expanduser()
+        try:
+            return base / Path(site).expanduser()
+        except RuntimeError as problem:  # ~somebody who has no home here
+            raise ProfileError(f"site: {site}: {problem}") from None
     if site not in shipped():
         raise ProfileError(
             f"site: there is no profile {site!r}; shipped ones: {', '.join(shipped())}."

@@ -4,6 +4,7 @@ Events are appended with one write() a line, everything else appears by rename o
 create, so a process that is killed anywhere leaves no half-written file.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -110,12 +111,28 @@ def load_plan(layout: RunLayout) -> LaunchPlan:
 
 
 def append(layout: RunLayout, kind: str, **facts: Any) -> None:
-    """Append one event: what fsdpq saw, decided or did."""
+    """Append one event: what fsdpq saw, decided or did.
+
+    Raises:
+        RunError: It cannot be written, or not to its end.
+    """
     event = {"at": round(time.time(), 3), "kind": kind, **facts}
     line = json.dumps(event) + "\n"
-    descriptor = os.open(layout.events, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(descriptor, line.encode())
+        _append_line(layout.events, line.encode())
+    except OSError as problem:
+        raise RunError(f"{layout.events}: cannot be written: {problem.strerror}") from None
+
+
+def _append_line(path: Path, line: bytes) -> None:
+    """Append ``line`` in one write(); one that somebody could not finish is closed first."""
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        size = os.fstat(descriptor).st_size
+        torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        data = b"\n" + line if torn else line
+        if os.write(descriptor, data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(descriptor)
 
@@ -158,7 +175,8 @@ def claim(layout: RunLayout, key: str) -> bool:
     """Return whether this process is the one to act on ``key`` (one end of one job).
 
     A claim is a file that only one process can create. One whose owner is gone, or that is older
-    than ten minutes, is passed to the next generation: `key.0`, `key.1`, ...
+    than ten minutes, is passed to the next generation: `key.0`, `key.1`, ... A process that asks
+    again for what it holds still holds it: the first time it may have found nothing to do.
     """
     generation = 0
     while True:
@@ -166,7 +184,10 @@ def claim(layout: RunLayout, key: str) -> bool:
         try:
             _write_private(path, json.dumps(_owner()))
         except FileExistsError:
-            if not _stale(path):
+            age_s, owner = _age_s(path), read_json(path) or {}
+            if _is_here(owner, os.getpid()) and age_s < CLAIM_STALE_S / 2:
+                return True
+            if age_s < CLAIM_STALE_S and not _is_gone(owner):
                 return False
             generation += 1
         else:
@@ -174,19 +195,37 @@ def claim(layout: RunLayout, key: str) -> bool:
 
 
 def _owner() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "pid": os.getpid(), "at": time.time()}
+    pid = os.getpid()
+    return {"host": socket.gethostname(), "pid": pid, "start": _start(pid), "at": time.time()}
 
 
-def _stale(path: Path) -> bool:
-    """Return whether the claim's owner is gone. One that is being written is not."""
-    try:
-        age_s = time.time() - path.stat().st_mtime
-    except OSError:
+def _start(pid: object) -> str | None:
+    """Return when process ``pid`` of this host started, in ticks; None if there is none.
+
+    Process ids are used again, pairs of id and start are not.
+    """
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return None
+
+
+def _is_here(owner: Mapping[str, Any], pid: int) -> bool:
+    """Return whether ``owner`` is process ``pid`` of this host."""
+    place = (owner.get("host"), owner.get("pid"), owner.get("start"))
+    return place == (socket.gethostname(), pid, _start(pid))
+
+
+def _is_gone(owner: Mapping[str, Any]) -> bool:
+    """Return whether ``owner`` is known to have ended. One that is being written is not."""
+    if owner.get("host") != socket.gethostname():
         return False
-    owner = read_json(path)
-    if owner is not None and owner.get("host") == socket.gethostname():
-        return not Path(f"/proc/{owner.get('pid')}").exists()
-    return age_s > CLAIM_STALE_S
+    return _start(owner.get("pid")) != owner.get("start")
+
+
+def _age_s(path: Path) -> float:
+    with suppress(OSError):
+        return time.time() - path.stat().st_mtime
+    return 0.0
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:

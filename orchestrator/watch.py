@@ -1,6 +1,6 @@
 """The one loop: look, decide, act, record. Stateless, so any number of these may run at once."""
 
-import getpass
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ def scheduler_of(kind: str, runs: Runs) -> Scheduler:
     """Return the scheduler of ``runs``, all of one ``kind``."""
     if kind == "local":
         return LocalScheduler({plan.job_name: layout for layout, plan in runs})
-    return SlurmScheduler(getpass.getuser())
+    return SlurmScheduler(os.getuid())
 
 
 def look(runs: Runs) -> list[tuple[Sight, Action]]:

@@ -1,5 +1,6 @@
 """The group of commands, the options they share, and where every error is shown."""
 
+import errno
 import importlib
 import json
 from collections.abc import Callable
@@ -59,10 +60,14 @@ class Commands(click.Group):
             formatter.write_dl([(name, _HELP[name]) for name in _COMMANDS])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an error of ours is one message and exit code 1."""
+        """Run the command; an error of ours or of a file is one message and exit code 1."""
         try:
             return super().invoke(ctx)
         except FsdpqError as error:
+            raise click.ClickException(str(error)) from None
+        except OSError as error:  # a file or a folder that cannot be used; click has its own EPIPE
+            if error.errno == errno.EPIPE:
+                raise
             raise click.ClickException(str(error)) from None
 
 

@@ -62,14 +62,14 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class SlurmScheduler:
-    """The Slurm cluster that this login node belongs to."""
+    """The Slurm cluster that this login node belongs to, as the user ``uid`` sees it."""
 
-    user: str
+    uid: int
 
     def jobs(self, names: Sequence[str], *, ids: Sequence[str] = ()) -> Answer:
         """Return the records of jobs called ``names``: one squeue and at most one sacct."""
         wanted = frozenset(names)
-        queue = run(commands.squeue(self.user), timeout_s=QUERY_TIMEOUT_S, error=QueryError)
+        queue = run(commands.squeue(self.uid), timeout_s=QUERY_TIMEOUT_S, error=QueryError)
         found = parse.squeue(queue.stdout, names=wanted)
         missing = sorted(set(ids) - {record.job_id for record in found})
         past, silent = _accounted(missing, wanted) if missing else ([], "")

@@ -5,14 +5,17 @@ from collections.abc import Sequence
 from orchestrator.slurm.parse import SACCT_FIELDS, SQUEUE_FIELDS
 
 
-def squeue(user: str) -> list[str]:
-    """Return the query for all jobs of ``user`` that the controller still knows.
+def squeue(uid: int) -> list[str]:
+    """Return the query for all jobs of the user ``uid`` that the controller still knows.
+
+    The number and not the name: for a name that cannot be looked up squeue prints no jobs and
+    exits with 0 (measured on 22.05), as if all were gone.
 
     `-t all` matters: without it a job that has just ended looks like one that never was. The
     field list drives the parser as well. Job names may hold anything, so the name comes last.
     """
     fields = ",".join(f"{name}:{width}|" for name, width in SQUEUE_FIELDS)
-    return ["squeue", "--noheader", "--states=all", f"--user={user}", f"--Format={fields}"]
+    return ["squeue", "--noheader", "--states=all", f"--user={uid}", f"--Format={fields}"]
 
 
 def sacct(ids: Sequence[str]) -> list[str]:

@@ -57,7 +57,7 @@ def time(text: str) -> float | None:
     """
     try:
         return datetime.fromisoformat(text).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -67,9 +67,9 @@ def squeue(text: str, *, names: frozenset[str]) -> list[JobRecord]:
     Other jobs are passed over, whatever their names do to their rows; a row of ours that does not
     read is an error, not an absence.
     """
-    rows = (line.split("|", len(SQUEUE_FIELDS) - 1) for line in text.splitlines())
-    # The last field carries the separator that closes it.
-    ours = ((row, row[-1].rstrip().removesuffix("|").rstrip()) for row in rows)
+    rows = (line.split("|", len(SQUEUE_FIELDS) - 1) for line in text.split("\n"))
+    # The separator closes the last field too; a name that its own newline cut off has none.
+    ours = ((row, row[-1][:-1].rstrip()) for row in rows if row[-1].endswith("|"))
     return [
         _squeue_record([cell.strip() for cell in row], name)
         for row, name in ours
@@ -94,10 +94,20 @@ def _squeue_record(cells: list[str], name: str) -> JobRecord:
         submit=time(submit),
         start=time(start),
         end=time(end),
-        # The raw wait status: the exit code in the upper byte, the signal in the lower.
-        exit_code=int(code) >> 8 if code.isdigit() else None,
+        exit_code=_exit_code(code),
         signal=int(code) & 127 if code.isdigit() else 0,
     )
+
+
+def _exit_code(wait_status: str) -> int | None:
+    """Return the exit code in a raw wait status: its upper byte, unless a signal was the end.
+
+    >>> _exit_code("768"), _exit_code("4021"), _exit_code("N/A")
+    (3, 0, None)
+    """
+    if not wait_status.isdigit():
+        return None
+    return 0 if int(wait_status) & 127 else int(wait_status) >> 8
 
 
 def sacct(text: str, *, names: frozenset[str]) -> list[JobRecord]:
@@ -109,7 +119,7 @@ def sacct(text: str, *, names: frozenset[str]) -> list[JobRecord]:
     ...       names=frozenset({"j-1"}))[0].signal
     15
     """
-    rows = (line.split("|", len(SACCT_FIELDS) - 1) for line in text.splitlines())
+    rows = (line.split("|", len(SACCT_FIELDS) - 1) for line in text.split("\n"))
     return [
         _sacct_record(row) for row in rows if len(row) == len(SACCT_FIELDS) and row[-1] in names
     ]

@@ -103,7 +103,11 @@ def load_job(path: Path, *, overrides: Sequence[str] = ()) -> JobSpec:
     data: dict[str, Any] = {"name": path.stem, **read_yaml(path, error=SpecError)}
     for override in overrides:
         _apply(data, override)
-    return _absolute(validate(JobSpec, data, where=path, error=SpecError), base=path.parent)
+    spec = validate(JobSpec, data, where=path, error=SpecError)
+    try:
+        return _absolute(spec, base=path.parent)
+    except RuntimeError as problem:  # ~somebody who has no home here
+        raise SpecError(f"{path}: a path that starts with '~': {problem}") from None
 
 
 def _apply(data: dict[str, Any], override: str) -> None:
@@ -124,7 +128,13 @@ def _absolute(spec: JobSpec, *, base: Path) -> JobSpec:
     def full(text: str | None) -> str | None:
         return None if text is None else str((base / Path(text).expanduser()).absolute())
 
-    changes: dict[str, Any] = {"script": full(spec.script), "workdir": full(spec.workdir)}
+    # A bare name such as python3 is looked up on the nodes.
+    python = full(spec.python) if spec.python and "/" in spec.python else spec.python
+    changes: dict[str, Any] = {
+        "script": full(spec.script),
+        "workdir": full(spec.workdir),
+        "python": python,
+    }
     if spec.train is not None:
         changes["train"] = spec.train.relative_to(base)
     return spec.model_copy(update=changes)
