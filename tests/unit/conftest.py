@@ -1,0 +1,41 @@
+"""Unit tests start no process, unless they say that they do."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+FOLDER = Path(__file__).parent
+# They test what a process of its own does: signals, the death of a parent, an installed wheel.
+START_PROCESSES = ("test_runtime", "test_checkpoint", "test_packaging")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the modules that are about processes."""
+    for item in items:
+        if FOLDER in item.path.parents and item.path.name.startswith(START_PROCESSES):
+            item.add_marker(pytest.mark.processes)
+
+
+def _refuse(self: subprocess.Popen[Any], args: Any, *_: Any, **__: Any) -> NoReturn:
+    raise AssertionError(f"a unit test must not start {args!r}; mark it `processes` if it has to")
+
+
+@pytest.fixture(autouse=True)
+def no_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let subprocess.Popen raise in tests without the marker `processes`."""
+    if request.node.get_closest_marker("processes") is None:
+        monkeypatch.setattr(subprocess.Popen, "__init__", _refuse)
+        # What was never initialised has nothing to clean up.
+        monkeypatch.setattr(subprocess.Popen, "__del__", lambda self: None)
+
+
+@pytest.fixture(params=["plain", "a b", "it's", 'quo"te', "do$llar;#(&", "gr\u00fc\u00df"])
+def weird_path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder whose name is hard to quote."""
+    path = tmp_path / str(request.param)
+    path.mkdir()
+    return path
