@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .cluster import Cluster
+from .cluster import Cluster, ClusterConfig, SlurmVersion
 from .user import FsdpqUser
 
-PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd", "ip", "nsenter", "setpriv")
+ON_MACHINE = ("ip", "nsenter", "unshare")
+IN_ROOT = ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd", "setpriv")
 FOLDER = Path(__file__).parent
+START_S = pytest.StashKey[float]()
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print how long the cluster took to start: a machine too noisy for a test to judge."""
+    if START_S in config.stash:
+        terminalreporter.write_line(f"test cluster started in {config.stash[START_S]:.1f} s")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,22 +35,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def real_slurm() -> None:
-    """Skip where no cluster can be started, or fail if FSDPQ_REQUIRE_SLURM asks for one."""
-    missing = [program for program in PROGRAMS if not shutil.which(program)]
-    reason = "the test cluster needs root" if os.geteuid() != 0 else ""
-    if missing:
-        reason = f"the test cluster needs {', '.join(missing)} (see CONTRIBUTING.md)"
+def real_slurm() -> SlurmVersion:
+    """The Slurm release to test; skips where there is none, or fails if one is required.
+
+    The environment decides: FSDPQ_REQUIRE_SLURM asks for a failure, and FSDPQ_SLURM names another
+    release than the machine's own and the root directory that it is installed in, such as
+    `24.11:/srv/slurm-24.11`.
+    """
+    version = SlurmVersion.parse(os.environ.get("FSDPQ_SLURM", "22.05:/"))
+    reason = _what_is_missing(version)
     if reason and os.environ.get("FSDPQ_REQUIRE_SLURM"):
         pytest.fail(reason)
     if reason:
         pytest.skip(reason)
+    return version
+
+
+def _what_is_missing(version: SlurmVersion) -> str:
+    """Why no cluster can be started; empty if one can."""
+    if os.geteuid() != 0:
+        return "the test cluster needs root"
+    folders = ":".join(str(version.root / folder) for folder in ("usr/sbin", "usr/bin"))
+    missing = [program for program in IN_ROOT if not shutil.which(program, path=folders)]
+    missing += [program for program in ON_MACHINE if not shutil.which(program)]
+    return f"the test cluster needs {', '.join(missing)}" if missing else ""
 
 
 @pytest.fixture(scope="session")
-def session_cluster(real_slurm: None) -> Iterator[Cluster]:
+def session_cluster(real_slurm: SlurmVersion, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The cluster, in whatever state the last test left it."""
-    with Cluster() as cluster:
+    began = time.monotonic()
+    with Cluster(ClusterConfig(version=real_slurm)) as cluster:
+        request.config.stash[START_S] = time.monotonic() - began
         yield cluster
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from .cluster import SlurmVersion
 from .cluster.mounts import REPOSITORY
 from .cluster.workdir import PARENT, PREFIX, remove_stale_folders
 
@@ -26,7 +27,7 @@ with Cluster() as cluster:
 
 
 @pytest.fixture
-def other_maker(real_slurm: None) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+def other_maker(real_slurm: SlurmVersion) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A process that has a cluster of its own, and that cluster's folder."""
     argv = [sys.executable, "-c", START_AND_WAIT]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as maker:
@@ -70,7 +71,7 @@ def network(pid: int) -> str:
         return ""
 
 
-def test_folder_of_a_killed_maker_is_removed(real_slurm: None) -> None:
+def test_folder_of_a_killed_maker_is_removed(real_slurm: SlurmVersion) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
     folder = PARENT / f"{PREFIX}-{ended.pid}-1-test"

@@ -11,7 +11,7 @@ from types import TracebackType
 from . import daemons
 from .config import CONTROLLER, ClusterConfig, addresses
 from .host import Host, switch_setup
-from .mounts import bind, needed_paths, open_closed_directories, quoted
+from .mounts import bind, fill_root, needed_paths, open_closed_directories, quoted
 from .namespace import open_namespace
 from .queue import Queue
 from .workdir import make_work_folder, write_slurm_conf
@@ -20,6 +20,8 @@ from .workdir import make_work_folder, write_slurm_conf
 GUARD = ("sh", "-c", 'work=$1; shift; "$@"; rm -rf -- "$work"', "guard")
 # The first process of all waits on a pipe from the maker: at its end, the kernel kills the rest.
 STAY = "read -r _ || true"
+MACHINE = Path("/")
+ETC_FILES = ("passwd", "group", "hosts")
 SHOWN_IN_ROOT = (Path("/proc"), Path("/sys"), Path("/dev"), Path("/run"))
 
 
@@ -189,7 +191,7 @@ class Cluster(Queue):
 
 def _setup(config: ClusterConfig, work: Path) -> list[str]:
     """Shell lines that turn a fresh process tree into the controller's host."""
-    state, etc, root = work / "state", work / "etc", config.version.root
+    state, root = work / "state", config.version.root
     return [
         f"hostname {CONTROLLER}",
         *switch_setup(addresses(config)[CONTROLLER]),
@@ -200,19 +202,7 @@ def _setup(config: ClusterConfig, work: Path) -> list[str]:
         f"mount -t tmpfs -o mode=755 tmpfs {quoted(state)}",
         f"mkdir -m 700 {quoted(state)}/slurmctld",
         f"for i in {{0..7}}; do mknod -m 666 {quoted(state)}/nvidia$i c 1 3; done",
-        *_fill_root(root, [*SHOWN_IN_ROOT, work, *needed_paths()]),
-        *(bind(etc / name, root / "etc" / name) for name in ("passwd", "group", "hosts")),
+        *(fill_root(root, [*SHOWN_IN_ROOT, work, *needed_paths()]) if root != MACHINE else []),
+        *(bind(work / "etc" / name, root / "etc" / name) for name in ETC_FILES),
         bind(work / "slurm", root / "etc" / "slurm"),
-    ]
-
-
-def _fill_root(root: Path, shown: list[Path]) -> list[str]:
-    """Shell lines that show the machine's paths in the root of another Slurm release."""
-    if root == Path("/"):
-        return []
-    targets = [(path, root / path.relative_to("/")) for path in shown]
-    return [
-        line
-        for path, target in targets
-        for line in (f"mkdir -p {quoted(target)}", f"mount --rbind {quoted(path)} {quoted(target)}")
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 NETWORK = "10.231.7"
 CONTROLLER = "ctl"
 LOGIN = "login"
+DATABASE = "slurm_acct_db"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,13 @@ class SlurmVersion:
 
     release: tuple[int, int]
     root: Path = Path("/")
+
+    @classmethod
+    def parse(cls, text: str) -> SlurmVersion:
+        """A version from `RELEASE:ROOT`, such as `24.11:/srv/slurm-24.11`."""
+        release, _, root = text.partition(":")
+        year, month = release.split(".")
+        return cls(release=(int(year), int(month)), root=Path(root))
 
     @property
     def signals_in_preempt_parameters(self) -> bool:
@@ -225,7 +233,7 @@ def slurmdbd_conf(work: Path) -> str:
         "StorageType=accounting_storage/mysql",
         "StorageHost=localhost",
         "StorageUser=root",
-        "StorageLoc=slurm_acct_db",
+        f"StorageLoc={DATABASE}",
     ]
     return "\n".join(lines) + "\n"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .mounts import cover, needed_paths
-from .namespace import Namespace, open_namespace
+from .namespace import KILL_ALL, Namespace, open_namespace
 
 BRIDGE = "switch"
 # As the first process of a namespace, bash survives `kill -9 -1` in it and only starts over.
@@ -57,7 +57,7 @@ class Host:
 
     def kill_processes(self) -> None:
         """Kill all that runs on the host; its kernel still answers, and closes connections."""
-        self.namespace.run(["kill", "-KILL", "-1"], check=False)
+        self.namespace.run(KILL_ALL, check=False)
 
     def cut_cable(self) -> None:
         """Take the host off the network."""

@@ -28,19 +28,31 @@ def outermost(paths: Iterable[Path]) -> list[Path]:
     return [path for path in ordered if not any(other in path.parents for other in ordered)]
 
 
-def closed_directory(path: Path) -> Path | None:
-    """The outermost directory above a path that others may not enter, if there is one."""
-    for parent in reversed(path.parents):
-        if not parent.stat().st_mode & stat.S_IXOTH:
-            return parent
-    return None
+def closed_directories(paths: Iterable[Path], *, below: Path = Path("/")) -> list[Path]:
+    """The outermost directories above the paths, and below one, that others may not enter."""
+    parents = {parent for path in paths for parent in path.parents if below in parent.parents}
+    return outermost(parent for parent in parents if parent.exists() and not _is_open(parent))
+
+
+def _is_open(directory: Path) -> bool:
+    return bool(directory.stat().st_mode & stat.S_IXOTH)
 
 
 def open_closed_directories(paths: Iterable[Path]) -> list[str]:
     """Shell lines after which an ordinary user reaches every path."""
     keep = list(paths)
-    closed = {parent for path in keep if (parent := closed_directory(path))}
-    return [line for parent in outermost(closed) for line in cover(parent, keep=keep)]
+    return [line for closed in closed_directories(keep) for line in cover(closed, keep=keep)]
+
+
+def fill_root(root: Path, shown: Iterable[Path]) -> list[str]:
+    """Shell lines that show the machine's paths in the root of another system."""
+    targets = {root / path.relative_to("/"): path for path in outermost(shown)}
+    lines = [f"mount --bind {quoted(root)} {quoted(root)}"]  # unshare wants a mount point as root
+    for closed in closed_directories(targets, below=root):
+        lines += cover(closed, keep=())
+    for target, path in targets.items():
+        lines += [f"mkdir -p {quoted(target)}", f"mount --rbind {quoted(path)} {quoted(target)}"]
+    return lines
 
 
 def cover(directory: Path, *, keep: Iterable[Path], mode: str = "755") -> list[str]:

@@ -16,7 +16,10 @@ UNSHARE = (
     *("--net", "--uts", "--ipc", "--mount", "--pid"),
     *("--fork", "--kill-child", "--mount-proc"),
 )
-ENTER = ("--net", "--uts", "--ipc", "--mount", "--pid", "--root")
+ENTER = ("--net", "--uts", "--ipc", "--mount", "--pid", "--root", "--wd")
+# Ends all processes that the caller may signal, in its own tree. Bash's own kill, for some
+# releases of the program do not take -1 for a process.
+KILL_ALL = ("bash", "-c", "kill -KILL -1")
 READY = "namespace is ready"
 
 
@@ -95,6 +98,7 @@ def open_namespace(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        cwd="/",  # later commands start where the first process is
         start_new_session=True,  # Ctrl-C is for pytest, which then ends the tree in order
     )
     _wait_until_ready(process)

@@ -10,7 +10,7 @@ from pathlib import Path
 from .config import CONTROLLER, LOGIN, ROOT, USERS, User
 from .host import Host
 from .mounts import REPOSITORY
-from .namespace import Namespace
+from .namespace import KILL_ALL, Namespace
 from .workdir import home
 
 
@@ -94,8 +94,7 @@ class Shell:
         """Kill what the test users left running, in or out of a job, on all hosts that are up."""
         for name in [name for name, host in self._hosts.items() if host.up]:
             for user in USERS:
-                # As an ordinary user, -1 is all processes of that user.
-                self.run(["kill", "-KILL", "-1"], user=user.name, host=name, check=False)
+                self.run(KILL_ALL, user=user.name, host=name, check=False)
 
     def _as_user(self, argv: Sequence[str], *, user: str, host: str, cwd: Path | None) -> list[str]:
         place = self._controller if host == CONTROLLER else self._hosts[host].namespace
