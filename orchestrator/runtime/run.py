@@ -21,6 +21,8 @@ from orchestrator.runtime.votes import decode, encode
 _HEARTBEAT_S = 1.0
 _RESUME_WAIT_S = 3600.0
 
+_attached: "Run | None" = None
+
 
 def attach(*, ranks: Agreement | None = None) -> "Run":
     """Return the run that this process is a worker of.
@@ -28,7 +30,7 @@ def attach(*, ranks: Agreement | None = None) -> "Run":
     Call it first thing, before torch is imported and before threads are started: it blocks the
     notice signals, and only what starts later inherits that. Children inherit it too, SIGTERM
     included, so end one of your own with kill() rather than terminate(). Under torchrun the worker
-    also ends with its torchrun.
+    also ends with its torchrun. A second call returns the same run.
 
     Args:
         ranks: How several ranks agree in a script without torch.distributed.
@@ -36,6 +38,13 @@ def attach(*, ranks: Agreement | None = None) -> "Run":
     Raises:
         RunError: The environment makes no sense, or this is not the main thread.
     """
+    global _attached
+    if _attached is None:
+        _attached = _attach(ranks)
+    return _attached
+
+
+def _attach(ranks: Agreement | None) -> "Run":
     env = read_environment(os.environ)
     board = NoticeBoard(
         signals=env.notice_signals, file=env.notice_file, under_torchrun=env.under_torchrun

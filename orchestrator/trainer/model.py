@@ -8,14 +8,14 @@ in bf16 most of the updates of a small learning rate round to nothing.
 from pathlib import Path
 
 import torch
-from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from orchestrator.errors import SpecError
 from orchestrator.spec.train import ModelSpec, TrainSpec
+from orchestrator.trainer.anatomy import decoder_blocks, ends
 from orchestrator.trainer.corpus import VOCABULARY
-from orchestrator.trainer.weights import fill_buffers, initialise, load_pretrained
+from orchestrator.trainer.weights import fill, load_pretrained
 from orchestrator.trainer.world import World
 
 
@@ -30,14 +30,14 @@ def build_model(spec: TrainSpec, world: World, *, fresh: bool) -> PreTrainedMode
     Raises:
         SpecError: The model cannot be built from what the specification says.
     """
-    model = build_on_meta(spec.model)
+    model, template = build_on_meta(spec.model), build_on_meta(spec.model)
     shard(model, spec, world)
     model.to_empty(device=world.device)
-    fill_buffers(model)
-    if fresh and spec.model.path is not None:
-        load_pretrained(model, Path(spec.model.path))
-    elif fresh:
-        initialise(model, build_on_meta(spec.model), seed=spec.seed)
+    pretrained = spec.model.path
+    draw = fresh and pretrained is None
+    fill(model, template, seed=spec.seed, buffers_only=not draw)
+    if fresh and pretrained is not None:
+        load_pretrained(model, Path(pretrained))
     return model.train()
 
 
@@ -73,14 +73,14 @@ def shard(model: PreTrainedModel, spec: TrainSpec, world: World) -> None:
     shares its weight with the embedding, both must be in one group.
     """
     policy = _policy(spec)
-    for block in decoder_blocks(model):
+    for block in decoder_blocks(model).values():
         fully_shard(
             block,
             mesh=world.mesh,
             mp_policy=policy,
             reshard_after_forward=spec.reshard_after_forward,
         )
-    fully_shard(_ends(model), mesh=world.mesh, mp_policy=policy, reshard_after_forward=False)
+    fully_shard(ends(model), mesh=world.mesh, mp_policy=policy, reshard_after_forward=False)
     fully_shard(
         model,
         mesh=world.mesh,
@@ -93,38 +93,6 @@ def shard(model: PreTrainedModel, spec: TrainSpec, world: World) -> None:
             # are also what both gloo and NCCL can do.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
-
-
-def decoder_blocks(model: PreTrainedModel) -> list[nn.Module]:
-    """Return the blocks of ``model``, by the names that Hugging Face says must not be split.
-
-    Raises:
-        SpecError: The model does not say, or has none.
-    """
-    names = set(model._no_split_modules or ())
-    blocks = [module for module in model.modules() if type(module).__name__ in names]
-    if not blocks:
-        raise SpecError(f"model: {type(model).__name__} names no decoder blocks to shard")
-    return blocks
-
-
-def is_tied(model: PreTrainedModel) -> bool:
-    """Return whether the head and the embedding are one parameter."""
-    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-    return head is not None and head.weight is embedding.weight
-
-
-def _ends(model: PreTrainedModel) -> list[nn.Module]:
-    head = model.get_output_embeddings()
-    if head is None:
-        raise SpecError(f"model: {type(model).__name__} has no language modelling head")
-    norms = [
-        child
-        for name, child in model.base_model.named_children()
-        if "norm" in type(child).__name__.lower() or name == "ln_f"
-    ]
-    first = [model.get_input_embeddings()] if is_tied(model) else []
-    return [*first, *norms[-1:], head]
 
 
 def _policy(spec: TrainSpec) -> MixedPrecisionPolicy:

@@ -1,57 +1,92 @@
 """The first values of a sharded model's parameters and buffers.
 
 Initial weights must not depend on the number of ranks, or a run that comes back smaller could not
-be compared with one that did not. So every rank draws each whole parameter from a generator that
-is seeded by the run's seed and the module's name, one module at a time, and keeps its shard. That
-costs no communication and at most one module's memory; drawing 8 billion numbers takes seconds on
-a GPU and about a minute on a CPU, once in a run's life.
+be compared with one that did not. So every rank draws each part of the model whole, from a
+generator that is seeded by the run's seed and the part's name, and keeps its shard. That costs no
+communication and the memory of one part at a time; drawing 8 billion numbers takes seconds on a
+GPU and about a minute on a CPU, once in a run's life.
 """
 
 import copy
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from orchestrator.errors import SpecError
+from orchestrator.trainer.anatomy import decoder_blocks
 
 
 @torch.no_grad()
-def initialise(model: PreTrainedModel, template: PreTrainedModel, *, seed: int) -> None:
-    """Give ``model`` its first weights.
+def fill(
+    model: PreTrainedModel, template: PreTrainedModel, *, seed: int, buffers_only: bool
+) -> None:
+    """Give ``model`` its first weights, and the buffers that no checkpoint holds.
+
+    `to_empty` leaves garbage in buffers such as the frequencies of rotary embeddings, and a model
+    with garbage there trains, slightly wrong.
 
     Args:
         model: Sharded, with memory.
-        template: The same model, whole, on the meta device; its modules are given memory one by
-            one, initialised as Hugging Face does, and dropped again.
+        template: The same model, whole, on the meta device. Its parts are given memory one after
+            the other, initialised as Hugging Face does, copied from, and dropped again.
         seed: The run's.
+        buffers_only: The weights come from elsewhere.
+
+    Raises:
+        SpecError: A module's buffers cannot be computed.
     """
-    targets = dict(model.named_parameters())  # a tied parameter stands here once
-    device = next(iter(targets.values())).device
-    for name, module in template.named_modules():
-        own = [key for key, _ in module.named_parameters(prefix=name, recurse=False)]
-        wanted = [key for key in own if key in targets]
-        if not wanted:
+    targets = {} if buffers_only else dict(model.named_parameters())  # a tied one stands here once
+    device = next(model.parameters()).device
+    for name, part in _parts(template):
+        wanted = [key for key, _ in part.named_parameters() if f"{name}.{key}" in targets]
+        if not wanted and not any(True for _ in part.buffers()):
             continue
-        whole = _initialised(module, template, seed=seed, name=name, device=device)
+        whole = _initialised(part, template, seed=seed, name=name, device=device)
         for key in wanted:
-            _copy(targets[key], whole.get_parameter(key.removeprefix(f"{name}.")))
+            _copy(targets[f"{name}.{key}"], whole.get_parameter(key))
+        for key, buffer in whole.named_buffers():
+            model.get_buffer(f"{name}.{key}").copy_(buffer)
+
+
+def _parts(template: PreTrainedModel) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the decoder blocks, and of the rest each module that holds something itself.
+
+    Blocks stay whole: some models scale a layer by what block it stands in.
+    """
+    blocks = decoder_blocks(template)
+    yield from blocks.items()
+    inside = {id(module) for block in blocks.values() for module in block.modules()}
+    for name, module in template.named_modules():
+        if id(module) in inside:
+            continue
+        if any(True for _ in module.parameters(recurse=False)) or any(
+            True for _ in module.buffers(recurse=False)
+        ):
+            yield name, module
 
 
 def _initialised(
-    module: nn.Module, template: PreTrainedModel, *, seed: int, name: str, device: torch.device
+    part: nn.Module, template: PreTrainedModel, *, seed: int, name: str, device: torch.device
 ) -> nn.Module:
-    whole = copy.deepcopy(module).to_empty(device=device)
+    whole = copy.deepcopy(part).to_empty(device=device)
+    _spoil(whole)
     digest = hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest()
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(int.from_bytes(digest, "little") >> 1)
-        template._init_weights(whole)
+        whole.apply(template._init_weights)
+    for key, module in whole.named_modules():
+        if not _is_filled(module) and not _rebuild_buffers(module, template):
+            raise SpecError(
+                f"model: the buffers of {name}.{key} ({type(module).__name__}) cannot be computed"
+            )
     return whole
 
 
@@ -62,61 +97,40 @@ def _copy(target: torch.Tensor, whole: torch.Tensor) -> None:
     target.copy_(whole)
 
 
-@torch.no_grad()
-def fill_buffers(model: PreTrainedModel) -> None:
-    """Compute the buffers that no checkpoint holds, such as the frequencies of rotary embeddings.
-
-    `to_empty` leaves garbage in them, and a model with garbage there trains, slightly wrong.
-
-    Raises:
-        SpecError: A module's buffers cannot be computed.
-    """
-    for name, module in model.named_modules():
-        if not any(True for _ in module.buffers(recurse=False)):
-            continue
-        _spoil(module)
-        if not _refill(module, model):
-            raise SpecError(
-                f"model: the buffers of {name} ({type(module).__name__}) cannot be computed anew"
-            )
-
-
-def _refill(module: nn.Module, model: PreTrainedModel) -> bool:
-    """Fill a module's buffers; return whether that worked.
-
-    transformers 5 refills them when it initialises a module; before, only a new module had them.
-    """
-    model._init_weights(module)
-    if not _is_spoilt(module):
-        return True
-    try:
-        with torch.device("cpu"):
-            fresh = type(module)(config=getattr(module, "config", model.config))
-    except TypeError:
-        return False
-    for key, buffer in module.named_buffers(recurse=False):
-        buffer.copy_(fresh.get_buffer(key))
-    return not _is_spoilt(module)
-
-
-def _spoil(module: nn.Module) -> None:
-    for buffer in module.buffers(recurse=False):
+def _spoil(whole: nn.Module) -> None:
+    """Mark buffers, so that one that nobody fills is found."""
+    for buffer in whole.buffers():
         if buffer.is_floating_point():
             buffer.fill_(float("nan"))
 
 
-def _is_spoilt(module: nn.Module) -> bool:
-    return any(
-        not buffer.is_floating_point() or bool(buffer.isnan().any())
+def _is_filled(module: nn.Module) -> bool:
+    return all(
+        buffer.is_floating_point() and not bool(buffer.isnan().any())
         for buffer in module.buffers(recurse=False)
     )
+
+
+def _rebuild_buffers(module: nn.Module, template: PreTrainedModel) -> bool:
+    """Take the buffers of a new module of the same kind; return whether that worked.
+
+    transformers 5 fills buffers when it initialises a module; before, only a new module had them.
+    """
+    try:
+        with torch.device("cpu"):
+            new = type(module)(config=getattr(module, "config", template.config))
+    except TypeError:
+        return False
+    for key, buffer in module.named_buffers(recurse=False):
+        buffer.copy_(new.get_buffer(key))
+    return True
 
 
 def load_pretrained(model: PreTrainedModel, path: Path) -> None:
     """Fill the shards of ``model`` from the safetensors files in ``path``.
 
     Raises:
-        SpecError: There are no such files.
+        SpecError: There are no such files, or they hold other weights than the model has.
     """
     if not any(path.glob("*.safetensors")):
         raise SpecError(f"model.path: {path} holds no *.safetensors files")
@@ -124,4 +138,11 @@ def load_pretrained(model: PreTrainedModel, path: Path) -> None:
     tied = set(getattr(model, "all_tied_weights_keys", None) or model._tied_weights_keys or ())
     if model.config.get_text_config().tie_word_embeddings:
         state = {key: value for key, value in state.items() if key not in tied}
-    load(state, storage_reader=HuggingFaceStorageReader(str(path)))
+    try:
+        load(state, storage_reader=HuggingFaceStorageReader(str(path)))
+    except CheckpointException as problem:
+        # Its text is a traceback for each rank; the last line says what it is about.
+        last = str(problem).strip().splitlines()[-1]
+        raise SpecError(
+            f"model.path: the weights in {path} are not those of {type(model).__name__}: {last}"
+        ) from problem

@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from orchestrator.checkpoint import describe_files, list_checkpoints
+
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
@@ -271,19 +273,21 @@ def test_killed_run_repeats_its_lost_steps(make_job: MakeJob, whole: Job) -> Non
     same_curve(job, whole)
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
-def test_another_number_of_ranks(make_job: MakeJob, whole: Job, before: int, after: int) -> None:
+def test_other_numbers_of_ranks(make_job: MakeJob) -> None:
     # Without dropout: which rank draws which mask does depend on their number.
-    job = make_job("changed", model=still())
-    process = job.start(1, workers=before)
-    job.wait_for_step(5, process)
-    job.notice(1).write_text("USR2\n")
-    process.communicate(timeout=60)
-    job.run(2, workers=after)
-    assert [line["step"] for line in job.lines()] == list(range(1, STEPS + 1))
-    assert {line["world_size"] for line in job.lines()} == {1, 2}
     straight = make_job("straight", model=still())
-    straight.run(1, workers=1)
+    straight.run(1, workers=2)
+    job = make_job("changed", model=still())
+    for attempt, workers, stop_at in ((1, 1, 3), (2, 2, 7)):
+        process = job.start(attempt, workers=workers)
+        job.wait_for_step(stop_at, process)
+        job.notice(attempt).write_text("USR2\n")
+        out, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, out
+    job.run(3, workers=1)
+    assert [line["step"] for line in job.lines()] == list(range(1, STEPS + 1))
+    assert [line["world_size"] for line in job.lines()[:: STEPS - 1]] == [1, 1]
+    assert 2 in {line["world_size"] for line in job.lines()}
     close_curve(job, straight)
 
 
@@ -327,28 +331,37 @@ def truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
+def test_damaged_checkpoints_fall_back(half: Job, whole: Job) -> None:
+    shutil.copytree(whole.checkpoints / "step-12", half.checkpoints / "step-12")
+    (half.checkpoints / "step-12" / "manifest.json").unlink()
+    flip(half.checkpoints / "step-8" / "__1_0.distcp")
+    half.run(2)
+    resumed = half.read("attempts/2/resume.json")
+    assert resumed["step"] == 4
+    assert [item["step"] for item in resumed["quarantined"]] == [12, 8]
+    reasons = [item["reason"] for item in resumed["quarantined"]]
+    assert reasons[0] == "no manifest: the save was cut off"
+    assert "hash differs" in reasons[1]
+    assert all(Path(item["path"]).is_dir() for item in resumed["quarantined"])
+    same_curve(half, whole, steps=range(5, STEPS + 1))
+
+
 @pytest.mark.parametrize(
     ("damage", "file", "reason"),
     [
         (flip, "__1_0.distcp", "hash differs"),
+        (flip, ".metadata", "hash differs"),
         (truncate, "__0_0.distcp", "bytes instead of"),
         (Path.unlink, "manifest.json", "no manifest: the save was cut off"),
         (Path.unlink, ".metadata", ".metadata is missing"),
+        (Path.unlink, "__0_0.distcp", "__0_0.distcp is missing"),
     ],
 )
-def test_damaged_checkpoint_falls_back(
-    half: Job, whole: Job, damage: Callable[[Path], None], file: str, reason: str
-) -> None:
+def test_damage_is_found(half: Job, damage: Callable[[Path], None], file: str, reason: str) -> None:
     damage(half.checkpoints / "step-8" / file)
-    half.run(2)
-    resumed = half.read("attempts/2/resume.json")
-    assert resumed["step"] == 4
-    (aside,) = resumed["quarantined"]
-    assert aside["step"] == 8
-    assert reason in aside["reason"]
-    assert Path(aside["path"]).name == "step-8.quarantined-2"
-    assert Path(aside["path"]).is_dir()
-    same_curve(half, whole, steps=range(5, STEPS + 1))
+    newest, elder = list_checkpoints(half.checkpoints, verify=True)
+    assert reason in newest.reason
+    assert elder.complete
 
 
 def test_verified_checkpoint_that_does_not_load(half: Job, whole: Job) -> None:
@@ -364,8 +377,6 @@ def test_verified_checkpoint_that_does_not_load(half: Job, whole: Job) -> None:
 
 
 def describe_anew(folder: Path) -> None:
-    from orchestrator.checkpoint import describe_files
-
     manifest = json.loads((folder / "manifest.json").read_text())
     for name, entry in describe_files(folder, manifest["files"]).items():
         manifest["files"][name] = {"size": entry.size, "sha256": entry.sha256}
@@ -387,9 +398,6 @@ def test_nothing_usable_is_an_error(half: Job) -> None:
         flip(half.checkpoints / f"step-{step}" / "__0_0.distcp")
     half.run(2, code=1)
     assert half.status(2)["outcome"] == "no_checkpoint"
-    assert half.lines() == []
-    half.run(3, code=1)  # nor does the next attempt start at step 0
-    assert half.status(3)["outcome"] == "no_checkpoint"
     assert half.lines() == []
 
 
@@ -435,12 +443,6 @@ def test_batch_that_does_not_fit_is_said_at_once(make_job: MakeJob) -> None:
     job = make_job(global_batch=7, micro_batch=1)
     job.run(1, code=1)
     assert "Use global_batch 6 or 8" in job.status(1)["reason"]
-
-
-def test_exploding_loss_is_an_error(make_job: MakeJob) -> None:
-    job = make_job(lr=1e30, clip_norm=None, warmup_steps=0)
-    job.run(1, code=1)
-    assert "FloatingPointError" in job.status(1)["reason"]
 
 
 def children(pid: int) -> list[int]:

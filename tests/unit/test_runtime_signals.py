@@ -182,6 +182,11 @@ def is_running(pid: int) -> bool:
     return state != "Z"
 
 
+def test_attaching_twice_is_one_run(start: Start) -> None:
+    out, _ = start("print(runtime.attach() is run)").communicate(timeout=30)
+    assert out == "True\n"
+
+
 def test_attach_only_in_the_main_thread(start: Start) -> None:
     code = """
 from orchestrator import runtime

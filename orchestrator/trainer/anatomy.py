@@ -1,0 +1,43 @@
+"""The parts of a Hugging Face causal language model that sharding and initialising care about."""
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from orchestrator.errors import SpecError
+
+
+def decoder_blocks(model: PreTrainedModel) -> dict[str, nn.Module]:
+    """Return the blocks of ``model`` by name: what Hugging Face says must not be split.
+
+    Raises:
+        SpecError: The model does not say, or has none.
+    """
+    kinds = set(model._no_split_modules or ())
+    blocks = {name: m for name, m in model.named_modules() if type(m).__name__ in kinds}
+    if not blocks:
+        raise SpecError(f"model: {type(model).__name__} names no decoder blocks to shard")
+    return blocks
+
+
+def is_tied(model: PreTrainedModel) -> bool:
+    """Return whether the head and the embedding are one parameter."""
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    return head is not None and head.weight is embedding.weight
+
+
+def ends(model: PreTrainedModel) -> list[nn.Module]:
+    """Return the last norm and the head, before them the embedding if the head shares its weight.
+
+    Raises:
+        SpecError: The model has no head.
+    """
+    head = model.get_output_embeddings()
+    if head is None:
+        raise SpecError(f"model: {type(model).__name__} has no language modelling head")
+    norms = [
+        child
+        for name, child in model.base_model.named_children()
+        if "norm" in type(child).__name__.lower() or name == "ln_f"
+    ]
+    first = [model.get_input_embeddings()] if is_tied(model) else []
+    return [*first, *norms[-1:], head]
