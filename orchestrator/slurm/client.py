@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import ActionError, QueryError, SchedulerError
-from orchestrator.scheduler import Answer, JobRecord
+from orchestrator.scheduler import Answer, JobRecord, JobState
 from orchestrator.slurm import commands, parse
 
 # A controller that is down holds squeue for 18 s and sbatch for 9 s before they give up.
@@ -109,6 +109,8 @@ def _accounted(ids: Sequence[str], names: frozenset[str]) -> tuple[list[JobRecor
     return parse.sacct(answer.stdout, names=names), ""
 
 
-def _age(record: JobRecord) -> tuple[bool, float]:
-    """Sort key: the live queue first, then the newest start or submission."""
-    return (not record.in_queue, -(record.start or record.submit or 0.0))
+def _age(record: JobRecord) -> tuple[bool, bool, bool, float]:
+    """Sort key: what runs, what waits behind it, what ended; each with the newest first."""
+    newest = -(record.start or record.submit or 0.0)
+    waits = record.state is JobState.PENDING
+    return (not record.in_queue, record.state.ended, waits, newest)
