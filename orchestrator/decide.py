@@ -82,14 +82,14 @@ class History:
         submitted: Ids of the jobs that were submitted, oldest first.
         asked_at: When the last submission without an answer was sent; None where all have one.
         restarts: (cause, newest checkpoint at that time) of every restart by a watcher.
-        gave_up: Why the run was given up; "" where it was not (or was taken up again by hand).
+        gave_up: How the run was given up; None where it was not, or was taken up again by hand.
         hurried: (job id, restart count) of each time that a requeue's delay was taken back.
     """
 
     submitted: tuple[str, ...] = ()
     asked_at: float | None = None
     restarts: tuple[tuple[str, int | None], ...] = ()
-    gave_up: str = ""
+    gave_up: "Over | None" = None
     hurried: tuple[tuple[str, int | None], ...] = ()
 
 
@@ -162,7 +162,7 @@ def decide(seen: Observation, past: History, policy: Policy) -> Action:
     if seen.cancelled_at is not None:
         return _cancelled(seen, live)
     if past.gave_up:
-        return Over("failed", past.gave_up, Cause.NO_PROGRESS)
+        return Over("failed", past.gave_up.why, past.gave_up.cause)
     if seen.jobs is None:
         return Wait("unreachable", "the scheduler does not answer; nothing is done until it does")
     if live:

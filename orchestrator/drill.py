@@ -43,7 +43,7 @@ def _wait(layout: RunLayout, plan: LaunchPlan, number: int, *, until: float) -> 
         if layout.finished.exists():
             raise RunError(f"{layout.name}: finished before the notice could stop it")
         if outcome.sight.past.gave_up:
-            raise RunError(f"{layout.name}: {outcome.sight.past.gave_up}")
+            raise RunError(f"{layout.name}: {outcome.sight.past.gave_up.why}")
         time.sleep(_EVERY_S)
     raise RunError(f"{layout.name}: did not train again in time; see `fsdpq status {layout.name}`")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from orchestrator import checkpoint, facts, store
-from orchestrator.decide import History, Observation
+from orchestrator.decide import Cause, History, Observation, Over
 from orchestrator.errors import QueryError
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
@@ -76,7 +76,7 @@ def history(events: Iterable[dict[str, Any]]) -> History:
     restarts: list[tuple[str, int | None]] = []
     asked_at: float | None = None
     hurried: list[tuple[str, int | None]] = []
-    gave_up = ""
+    gave_up: Over | None = None
     for event in events:
         match event.get("kind"):
             case "submitting":
@@ -89,11 +89,11 @@ def history(events: Iterable[dict[str, Any]]) -> History:
                 asked_at = None
             case "restart":
                 restarts.append((str(event.get("cause")), event.get("checkpoint_step")))
-                gave_up = ""
+                gave_up = None
             case "start now":
                 hurried.append((str(event.get("job_id")), event.get("restart")))
             case "gave up":
-                gave_up = str(event.get("why"))
+                gave_up = Over("failed", str(event.get("why")), Cause(str(event.get("cause"))))
     return History(
         submitted=tuple(submitted),
         asked_at=asked_at,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from .cluster import Cluster, ClusterConfig, SlurmVersion
+from .cluster.config import SYSTEM_PATH
 from .user import FsdpqUser
 
 ON_MACHINE = ("ip", "nsenter", "unshare")
@@ -57,7 +58,7 @@ def _what_is_missing(version: SlurmVersion) -> str:
         return "the test cluster needs root"
     folders = ":".join(str(version.root / folder) for folder in ("usr/sbin", "usr/bin"))
     missing = [program for program in IN_ROOT if not shutil.which(program, path=folders)]
-    missing += [program for program in ON_MACHINE if not shutil.which(program)]
+    missing += [program for program in ON_MACHINE if not shutil.which(program, path=SYSTEM_PATH)]
     return f"the test cluster needs {', '.join(missing)}" if missing else ""
 
 
@@ -78,6 +79,8 @@ def cluster(session_cluster: Cluster) -> Cluster:
 
 
 @pytest.fixture
-def user(cluster: Cluster) -> FsdpqUser:
+def user(cluster: Cluster) -> Iterator[FsdpqUser]:
     """Alice on the login node, in a fresh folder."""
-    return FsdpqUser(cluster)
+    alice = FsdpqUser(cluster)
+    yield alice
+    alice.close()

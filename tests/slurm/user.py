@@ -6,6 +6,7 @@ import json
 import subprocess
 import uuid
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ class FsdpqUser:
         self.home = cluster.home() / f"test-{uuid.uuid4().hex[:8]}"
         cluster.run(["mkdir", "-p", str(self.home)])
         self.runs = self.home / "runs"
+        self._started: list[subprocess.Popen[str]] = []
         self._env = {"PYTHONPATH": str(cluster.repository)}
 
     def argv(self, *args: str) -> list[str]:
@@ -48,13 +50,21 @@ class FsdpqUser:
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         """Start `fsdpq ARGS` in the background; kill() ends it like kill -9."""
-        return self.cluster.popen(self.argv(*args), cwd=self.home, env=self._env)
+        process = self.cluster.popen(self.argv(*args), cwd=self.home, env=self._env)
+        self._started.append(process)
+        return process
 
-    def job_file(self, name: str, **keys: Any) -> Path:
+    def close(self) -> None:
+        """End what `start` left running."""
+        for process in self._started:
+            process.kill()
+            process.communicate()
+
+    def job_file(self, job: str, /, **keys: Any) -> Path:
         """Write a job file of two hosts with two workers each."""
-        common = {"name": name, "site": str(SITE), "nodes": 2, "gpus_per_node": 2}
+        common = {"name": job, "site": str(SITE), "nodes": 2, "gpus_per_node": 2}
         notice = {"lead_s": 5}
-        path = self.home / f"{name}.yaml"
+        path = self.home / f"{job}.yaml"
         text = yaml.safe_dump({**common, "notice": notice, **keys})
         self.cluster.run(["sh", "-c", 'cat > "$0"', str(path)], input=text)
         return path
@@ -76,6 +86,21 @@ class FsdpqUser:
 
     def watch_once(self, run: str) -> None:
         self.fsdpq("watch", run, "--once")
+
+    def live_jobs(self) -> list[str]:
+        """Return the ids of alice's jobs that wait or run."""
+        queue = ["squeue", "--noheader", "--user=alice", "--format=%A"]
+        return self.cluster.run(queue).stdout.split()
+
+    def all_jobs(self) -> set[str]:
+        """Return the ids of all jobs alice has ever submitted from this folder, by accounting."""
+        argv = ["sacct", "-nXP", "--user=alice", "--starttime=now-1hours", "--format=JobIDRaw,WorkDir"]
+        rows = [line.split("|") for line in self.cluster.run(argv).stdout.splitlines()]
+        return {job_id for job_id, folder in rows if folder == str(self.home)}
+
+    def ended_at(self, job_id: int) -> float:
+        """Return when a job ended, in seconds since 1970."""
+        return datetime.fromisoformat(self.cluster.job(job_id)["EndTime"]).timestamp()
 
 
 def steps(run: RunLayout) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """A training script without torch on fsdpq's runtime contract, for faults on the launcher's side.
 
     counter.py STEPS STEP_S EVERY [--raise-at STEP RANK] [--start-s SECONDS] [--hang-in-save STEP]
+               [--deaf]
 
 Each step sleeps; a checkpoint is a file a rank that holds the step. Ranks agree over sockets at
 the head host, on the port above torchrun's.
@@ -69,6 +70,7 @@ def main() -> None:
     parser.add_argument("every", type=int)
     parser.add_argument("--raise-at", type=int, nargs=2, default=(-1, -1))
     parser.add_argument("--hang-in-save", type=int, default=-1)
+    parser.add_argument("--deaf", action="store_true", help="never look for a notice")
     parser.add_argument("--start-s", type=float, default=0.0)
     args = parser.parse_args()
     run = runtime.attach(ranks=Sockets())
@@ -92,10 +94,10 @@ def count(run: runtime.Run, args: argparse.Namespace) -> None:
             raise ArithmeticError(f"told to fail at step {step}")
         write_metrics(run, step)
         run.heartbeat(step)
-        notice = run.should_stop()
+        notice = None if args.deaf else run.should_stop()
         if notice or step % args.every == 0 or step == args.steps:
             save(run, step, hang=step == args.hang_in_save and run.env.attempt == 1)
-        if notice:
+        if notice and step < args.steps:
             run.stopped(step=step, reason=notice.signal)
             return
     run.finished(step=step)

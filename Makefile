@@ -1,0 +1,62 @@
+# Everything a developer runs. `make demo` and `make test` need nothing but this clone, git, make
+# and Python 3.11 or newer; they create .venv by themselves.
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The CPU build is enough for every target but bench-gpu. Another: make TORCH=torch==2.14.1 test
+TORCH ?= torch==2.13.0
+PYTEST := $(BIN)/python -m pytest
+# The cluster tests mostly wait; three at a time still fit on two cores.
+SLURM_JOBS ?= 3
+E2E_JOBS ?= 2
+
+.PHONY: help demo test check fix unit slurm e2e bench golden packages clean
+
+help:  ## Show the targets.
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/ready: pyproject.toml .ci/venv
+	.ci/venv "$(VENV)" "$(TORCH)"
+	@touch $@
+
+demo: $(VENV)/ready  ## Train on this machine, be preempted, come back, finish. No Slurm, no GPU.
+	@$(BIN)/python jobs/demo.py
+
+test: $(VENV)/ready packages  ## Everything: check, unit, slurm, e2e. As root it installs Slurm.
+	$(MAKE) check
+	@if .ci/can-run-slurm; then \
+	  set -x; FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/slurm -n $(SLURM_JOBS) --dist worksteal && \
+	  FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/e2e -n $(E2E_JOBS) --dist worksteal; \
+	else \
+	  echo "LEFT OUT: tests/slurm and tests/e2e/test_on_slurm.py, which start a real Slurm cluster"; \
+	  set -x; $(PYTEST) tests/e2e -n $(E2E_JOBS) --dist worksteal --ignore tests/e2e/test_on_slurm.py; \
+	fi
+
+packages:
+	.ci/packages
+
+check: $(VENV)/ready  ## Format, lint, types, import rules, unit tests, golden scripts, packaging.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(MAKE) unit
+
+fix: $(VENV)/ready  ## Format and mend what ruff can.
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+unit: $(VENV)/ready  ## Unit tests, golden scripts and packaging; seconds.
+	$(PYTEST) tests/unit tests/golden tests/packaging
+
+slurm: $(VENV)/ready  ## Faults on a real Slurm cluster (root, Debian's Slurm packages).
+	FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/slurm -n $(SLURM_JOBS) --dist worksteal
+
+e2e: $(VENV)/ready  ## Real FSDP2 training, interrupted, on the real cluster.
+	FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/e2e -n $(E2E_JOBS) --dist worksteal
+
+bench: $(VENV)/ready  ## Measure; compare with the peers in one run. Never part of the tests.
+	$(BIN)/python -m tests.bench
+
+clean:  ## Remove what the targets made.
+	rm -rf $(VENV) runs dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
