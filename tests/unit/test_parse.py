@@ -163,7 +163,17 @@ def test_rubbish_is_no_record(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["N/A", "NONE", "None", "Unknown", "INVALID", "UNLIMITED", "NOT_SET", "", "0001-01-01T00:00:00"],
+    [
+        "N/A",
+        "NONE",
+        "None",
+        "Unknown",
+        "INVALID",
+        "UNLIMITED",
+        "NOT_SET",
+        "",
+        "0001-01-01T00:00:00",
+    ],
 )
 def test_no_time_is_none_and_never_0(text: str) -> None:
     assert parse.time(text) is None

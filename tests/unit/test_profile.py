@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from orchestrator import resources
+from orchestrator.errors import ProfileError
+from orchestrator.profile import load_profile, shipped
+
+from .builders import SITE
+
+
+def write(folder: Path, file: str = "own", **data: Any) -> Path:
+    path = folder / f"{file}.yaml"
+    path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    return path
+
+
+def complaint(site: str, base: Path) -> str:
+    with pytest.raises(ProfileError) as caught:
+        load_profile(site, base=base)
+    return str(caught.value)
+
+
+def test_the_shipped_ones() -> None:
+    assert {"local", "kempner-h100", "kempner-a100"} <= set(shipped())
+    assert shipped() == sorted(shipped())
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_profile_loads_and_says_where_it_is_from(name: str) -> None:
+    profile = load_profile(name, base=Path("/nowhere"))
+    assert profile.name == name
+    assert all(source.strip() for source in profile.source)
+    assert profile.source
+    assert profile.description
+    if profile.scheduler == "slurm":
+        assert profile.gpu is not None
+        assert profile.default_partition in profile.partitions
+    else:
+        assert profile.partitions == {}
+
+
+def test_nothing_but_profiles_is_shipped() -> None:
+    assert all(e.name.endswith(".yaml") for e in resources.root("site").iterdir())
+
+
+@pytest.mark.parametrize("site", ["nowhere", "", "Local", "local.yml.bak", "kempner"])
+def test_an_unknown_site_lists_the_shipped_ones(site: str) -> None:
+    message = complaint(site, Path("/nowhere"))
+    assert f"there is no profile {site!r}" in message
+    assert ", ".join(shipped()) in message
+    assert "path of its file" in message
+
+
+def test_a_profile_of_ones_own(tmp_path: Path) -> None:
+    path = write(tmp_path, **SITE)
+    for site in (str(path), "own.yaml", "./own.yaml", "../" + tmp_path.name + "/own.yaml"):
+        assert load_profile(site, base=tmp_path).name == "here"
+
+
+@pytest.mark.parametrize("site", ["own.yaml", "a/own.yaml", "own.yml", "/nowhere/own.yaml"])
+def test_a_file_that_is_not_there(tmp_path: Path, site: str) -> None:
+    assert "there is no such file" in complaint(site, tmp_path)
+
+
+def test_a_home_that_is_not_there(tmp_path: Path) -> None:
+    assert "no-such-user-x" in complaint("~no-such-user-x/own.yaml", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"gpus": 4}, "gpus: is no key here. Did you mean 'gpu'?"),
+        ({"source": "here"}, "source"),
+        ({"confidence": "sure"}, "confidence"),
+        ({"gpu": {"model": "H100", "per_node": 0}}, "gpu.per_node"),
+        ({"gpu": {"model": "H100", "per_node": 4, "request": "tres"}}, "gpu.request"),
+        ({"partitions": {"p": {"preempts": "off"}}}, "Did you mean 'preempt'?"),
+        ({"partitions": {"p": {"preempt": False}}}, "partitions.p.preempt"),
+        ({"partitions": {"p$": {}}}, "partitions.p$"),
+        ({"partitions": {"p": {"time_limit": "1h"}}}, "partitions.p.time_limit"),
+        ({"env": {"HF_TOKEN": "x"}}, "looks like a secret"),
+        ({"fabric": {"kind": "token ring"}}, "fabric.kind"),
+        ({"fabric": None}, "fabric"),
+        ({"scheduler": "pbs"}, "scheduler"),
+    ],
+)
+def test_mistakes(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    path = write(tmp_path, **{**SITE, **changes})
+    message = complaint(str(path), tmp_path)
+    assert words in message
+    assert message.startswith(f"{path}: ")
+
+
+def test_a_partition_called_off(tmp_path: Path) -> None:
+    text = yaml.safe_dump(SITE) + "partitions:\n  on: {preempt: off, time_limit: 2-00:00:00}\n"
+    (tmp_path / "own.yaml").write_text(text)
+    partition = load_profile("own.yaml", base=tmp_path).partitions["on"]
+    assert (partition.preempt, partition.time_limit) == ("off", 172800)
+
+
+def test_one_profile_extends_another(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        extends="kempner-h100",
+        name="mine",
+        account_required=False,
+        partitions={"kempner_requeue": {"preempt": "cancel"}, "lab": {}},
+        modules=["cuda"],
+    )
+    parent = load_profile("kempner-h100", base=tmp_path)
+    mine = load_profile(str(path), base=tmp_path)
+    assert (mine.name, mine.account_required, mine.modules) == ("mine", False, ("cuda",))
+    assert (mine.gpu, mine.fabric, mine.source) == (parent.gpu, parent.fabric, parent.source)
+    assert set(mine.partitions) == {*parent.partitions, "lab"}
+    changed, before = mine.partitions["kempner_requeue"], parent.partitions["kempner_requeue"]
+    assert changed.preempt == "cancel"
+    assert (changed.constraint, changed.time_limit) == (before.constraint, before.time_limit)
+
+
+def test_extending_goes_one_level(tmp_path: Path) -> None:
+    write(tmp_path, "a", extends="local", name="a")
+    write(tmp_path, "b", extends="a.yaml", name="b")
+    write(tmp_path, "c", extends="c.yaml", name="c")
+    assert load_profile("a.yaml", base=tmp_path).name == "a"
+    assert "one level is allowed" in complaint("b.yaml", tmp_path)
+    assert "one level is allowed" in complaint("c.yaml", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("extends", "words"),
+    [("nowhere", "shipped ones"), ("x.yaml", "no such file"), (5, "must name a profile")],
+)
+def test_a_parent_that_is_none(tmp_path: Path, extends: object, words: str) -> None:
+    write(tmp_path, **{**SITE, "extends": extends})
+    assert words in complaint("own.yaml", tmp_path)
