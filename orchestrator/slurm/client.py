@@ -89,11 +89,21 @@ class SlurmScheduler:
 
     def cancel(self, job_id: str) -> None:
         """End the job."""
-        run(commands.cancel(job_id), timeout_s=ACTION_TIMEOUT_S, error=ActionError)
+        _unless_gone(commands.cancel(job_id))
 
     def notify(self, job_id: str, *, signal: str) -> None:
         """Send the notice signal to the job's steps."""
-        run(commands.notify(job_id, signal), timeout_s=ACTION_TIMEOUT_S, error=ActionError)
+        _unless_gone(commands.notify(job_id, signal))
+
+
+def _unless_gone(argv: Sequence[str]) -> None:
+    """Run ``argv``; that the job has ended meanwhile is what was wanted."""
+    try:
+        run(argv, timeout_s=ACTION_TIMEOUT_S, error=ActionError)
+    except ActionError as error:
+        gone = ("Invalid job id specified", "already completing or completed")
+        if not any(words in error.stderr for words in gone):
+            raise
 
 
 def _accounted(ids: Sequence[str], names: frozenset[str]) -> tuple[list[JobRecord], str]:
