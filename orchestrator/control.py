@@ -1,6 +1,7 @@
 """What a user asks of a run: cancel it, start it again."""
 
 import getpass
+from typing import NamedTuple
 
 from orchestrator import observe, store, watch
 from orchestrator.errors import RunError
@@ -36,11 +37,20 @@ def cancel(layout: RunLayout, plan: LaunchPlan, *, now: bool) -> str:
     return f"{layout.name}: cancelled"
 
 
-def requeue(layout: RunLayout, plan: LaunchPlan) -> str:
-    """Start a run again now and return a sentence on it.
+class Requeued(NamedTuple):
+    """A sentence on what was done, and whether a job is saving now and will put itself back."""
+
+    text: str
+    saving: bool = False
+
+
+def requeue(layout: RunLayout, plan: LaunchPlan) -> Requeued:
+    """Start a run again now.
+
+    A run that trains is sent the notice: it saves, and its batch shell puts it back.
 
     Raises:
-        RunError: The run is finished.
+        RunError: The run is finished, or still being cancelled.
         SchedulerError: The scheduler refused or does not answer.
     """
     if layout.finished.exists():
@@ -48,6 +58,7 @@ def requeue(layout: RunLayout, plan: LaunchPlan) -> str:
     scheduler, live = _live(layout, plan)
     if live:
         return _hurry(layout, plan, live[0], scheduler)
+    # What a job of this name does from here on is what the user wants, not what was before.
     layout.cancelled.unlink(missing_ok=True)
     layout.no_progress.unlink(missing_ok=True)
     store.append(
@@ -58,17 +69,17 @@ def requeue(layout: RunLayout, plan: LaunchPlan) -> str:
         checkpoint_step=observe.checkpoint_step(layout),
         how="resubmit",
     )
-    return f"{layout.name}: submitted job {watch.submit(layout, plan)}"
+    return Requeued(f"{layout.name}: submitted job {watch.submit(layout, plan)}")
 
 
-def _hurry(layout: RunLayout, plan: LaunchPlan, job: JobRecord, scheduler: Scheduler) -> str:
+def _hurry(layout: RunLayout, plan: LaunchPlan, job: JobRecord, scheduler: Scheduler) -> Requeued:
     if layout.cancelled.exists():
         raise RunError(f"{layout.name}: job {job.job_id} is still being cancelled; try again then")
     if job.state is JobState.PENDING:
         scheduler.start_now(job.job_id)
-        return f"{layout.name}: job {job.job_id} waits for nodes and no longer for a time"
+        return Requeued(f"{layout.name}: job {job.job_id} waits for nodes, no longer for a time")
     scheduler.notify(job.job_id, signal=plan.notice_signal)
-    return f"{layout.name}: job {job.job_id} saves and starts again"
+    return Requeued(f"{layout.name}: job {job.job_id} saves and starts again", saving=True)
 
 
 def _live(layout: RunLayout, plan: LaunchPlan) -> tuple[Scheduler, list[JobRecord]]:

@@ -4,6 +4,7 @@ import time
 
 from orchestrator import control, facts, store, watch
 from orchestrator.attempt import Attempt
+from orchestrator.decide import Wait
 from orchestrator.errors import RunError
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
@@ -19,18 +20,29 @@ def drill(layout: RunLayout, plan: LaunchPlan, *, timeout_s: float) -> DrillRepo
         RunError: The run does not train now, ended meanwhile, or did not come back in time.
         SchedulerError: The scheduler refused or does not answer.
     """
-    before = facts.latest(layout)
-    if before is None or before.last_step is None or before.outcome:
-        raise RunError(
-            f"{layout.name}: does not train now; start the drill when it has done a step"
-        )
-    if layout.cancelled.exists():
-        raise RunError(f"{layout.name}: is cancelled; a drill would not bring it back")
+    before = _training(layout, plan)
     sent_at = time.time()
     store.append(layout, "drill", attempt=before.number)
     control.requeue(layout, plan)
     after = _wait(layout, plan, before.number, until=sent_at + timeout_s)
     return _report(layout, before.number, after, sent_at)
+
+
+def _training(layout: RunLayout, plan: LaunchPlan) -> Attempt:
+    """Return the attempt that trains now.
+
+    Raises:
+        RunError: There is none.
+    """
+    _, action = watch.look([(layout, plan)])[0]
+    attempt = facts.latest(layout)
+    runs = isinstance(action, Wait) and action.state == "running"
+    if not runs or attempt is None or attempt.last_step is None or attempt.outcome:
+        raise RunError(
+            f"{layout.name}: does not train now ({action.why}); start the drill when it has done"
+            " a step"
+        )
+    return attempt
 
 
 def _wait(layout: RunLayout, plan: LaunchPlan, number: int, *, until: float) -> Attempt:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from orchestrator import observe, store
+from orchestrator import facts, observe, store
 from orchestrator.decide import (
     Action,
     CancelJobs,
@@ -75,6 +75,19 @@ def settled(runs: Runs) -> list[Outcome]:
         again = once([(o.sight.layout, o.sight.plan) for o in waiting])
         outcomes |= {outcome.sight.layout: outcome for outcome in again}
     return list(outcomes.values())
+
+
+def until_back(layout: RunLayout, plan: LaunchPlan, *, timeout_s: float) -> None:
+    """Look after a run that is being put back until its next attempt starts, or for so long."""
+    before = facts.latest(layout)
+    number = before.number if before else 0
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until:
+        action = once([(layout, plan)])[0].action
+        newest = facts.latest(layout)
+        if isinstance(action, Over) or (newest is not None and newest.number > number):
+            return
+        time.sleep(START_NOW_EVERY_S)
 
 
 def loop(

@@ -9,6 +9,9 @@ from orchestrator.cli.follow import Printer
 from orchestrator.cli.main import echo_json, json_option, main, runs_option
 from orchestrator.watch import Runs
 
+# How long `fsdpq requeue` stays to see a job saved and put back.
+_BACK_S = 120.0
+
 
 @main.command("watch")
 @click.argument("run", nargs=-1)
@@ -62,7 +65,11 @@ def cancel_command(run: str, runs: Path, now: bool) -> None:
 def requeue_command(run: str, runs: Path) -> None:
     """Save, then start RUN again now; also one that failed or was cancelled."""
     layout = store.find(run, runs=runs)
-    click.echo(control.requeue(layout, store.load_plan(layout)))
+    plan = store.load_plan(layout)
+    done = control.requeue(layout, plan)
+    click.echo(done.text)
+    if done.saving:  # Slurm adds two minutes to each requeue; stay until that is taken back
+        watch.until_back(layout, plan, timeout_s=_BACK_S)
 
 
 @main.command("drill")

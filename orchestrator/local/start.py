@@ -24,11 +24,19 @@ def main() -> None:
     layout = RunLayout(Path(sys.argv[1]))
     executor = LocalExecutor(layout.submitit)
     executor.update_parameters(timeout_min=_TEN_YEARS_MIN, stderr_to_stdout=True)
-    job: Job[Any] = executor._submit_command(shlex.join(["bash", str(layout.script)]))
+    job: Job[Any] = executor._submit_command(shlex.join([*_own_gpus(), "bash", str(layout.script)]))
     (layout.submitit / "job-id").write_text(f"{job.job_id}\n", encoding="utf-8")
     # submitit's job object ends the controller when it is collected, and it must live on.
     sys.stdout.flush()
     os._exit(0)
+
+
+def _own_gpus() -> list[str]:
+    """Return the command that gives the script the caller's GPUs; submitit would hide them all."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return ["env", "--unset=CUDA_VISIBLE_DEVICES"]
+    return ["env", f"CUDA_VISIBLE_DEVICES={visible}"]
 
 
 if __name__ == "__main__":

@@ -53,7 +53,8 @@ def test_damaged_newest_checkpoint(cluster: Cluster, user: FsdpqUser, damage: ob
     assert status["attempts"][1]["first_step"] == before + 1
     assert status["attempts"][0]["steps_lost"] == newest - before
     assert f"quarantined: checkpoint of step {newest}" in user.fsdpq("status", "damaged").stdout
-    assert [line["step"] for line in steps(run) if line["attempt"] == 2] == list(range(before + 1, 31))
+    again = [line["step"] for line in steps(run) if line["attempt"] == 2]
+    assert again == list(range(before + 1, 31))
 
 
 def test_no_usable_checkpoint_is_an_error(cluster: Cluster, user: FsdpqUser) -> None:

@@ -94,8 +94,9 @@ class FsdpqUser:
 
     def all_jobs(self) -> set[str]:
         """Return the ids of all jobs alice has ever submitted from this folder, by accounting."""
-        argv = ["sacct", "-nXP", "--user=alice", "--starttime=now-1hours", "--format=JobIDRaw,WorkDir"]
-        rows = [line.split("|") for line in self.cluster.run(argv).stdout.splitlines()]
+        since, fields = "--starttime=now-1hours", "--format=JobIDRaw,WorkDir"
+        done = self.cluster.run(["sacct", "-nXP", "--user=alice", since, fields])
+        rows = [line.split("|") for line in done.stdout.splitlines()]
         return {job_id for job_id, folder in rows if folder == str(self.home)}
 
     def ended_at(self, job_id: int) -> float:

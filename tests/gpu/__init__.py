@@ -1,0 +1,1 @@
+"""Runs by hand on a machine with GPUs; never part of `make test`."""
