@@ -185,9 +185,11 @@ def claim(layout: RunLayout, key: str) -> bool:
             _write_private(path, json.dumps(_owner()))
         except FileExistsError:
             age_s, owner = _age_s(path), read_json(path) or {}
-            if _is_here(owner, os.getpid()) and age_s < CLAIM_STALE_S / 2:
+            ours = _is_here(owner, os.getpid())
+            if ours and age_s < CLAIM_STALE_S / 2:
                 return True
-            if age_s < CLAIM_STALE_S and not _is_gone(owner):
+            # One of ours that others may soon take for stale is not enough: the next one decides.
+            if not ours and age_s < CLAIM_STALE_S and not _is_gone(owner):
                 return False
             generation += 1
         else:
