@@ -107,7 +107,7 @@ class Job:
     def run(self, attempt: int, *, code: int = 0, **options: Any) -> str:
         """Start an attempt and wait for its end; return what it printed."""
         process = self.start(attempt, **options)
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=300)
         assert process.returncode == code, out
         return out
 
@@ -115,11 +115,11 @@ class Job:
         return self.root / f"notice-{attempt}"
 
     def wait_for_step(self, step: int, process: subprocess.Popen[str]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while process.poll() is None and time.monotonic() < deadline:
             if any(line["step"] >= step for line in self.lines()):
                 return
-            time.sleep(0.005)
+            time.sleep(0.02)
         pytest.fail(f"step {step} was not reached: {process.communicate()[0]}")
 
     def lines(self) -> list[dict[str, Any]]:
@@ -230,7 +230,7 @@ def test_stopped_run_goes_on_bit_for_bit(make_job: MakeJob, whole: Job) -> None:
     process = job.start(1)
     job.wait_for_step(5, process)
     job.notice(1).write_text("USR2 1732900000\n")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     assert process.returncode == 0, out
     status = job.status(1)
     assert status["outcome"] == "stopped"
@@ -251,7 +251,7 @@ def test_signal_to_one_worker_stops_all(make_job: MakeJob) -> None:
     process = job.start(1)
     job.wait_for_step(2, process)
     os.kill(children(process.pid)[-1], signal.SIGUSR2)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     assert process.returncode == 0, out
     status = job.status(1)
     assert status["reason"].startswith("USR2")
@@ -282,7 +282,7 @@ def test_other_numbers_of_ranks(make_job: MakeJob) -> None:
         process = job.start(attempt, workers=workers)
         job.wait_for_step(stop_at, process)
         job.notice(attempt).write_text("USR2\n")
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=300)
         assert process.returncode == 0, out
     job.run(3, workers=1)
     assert [line["step"] for line in job.lines()] == list(range(1, STEPS + 1))
@@ -428,12 +428,12 @@ with runtime.guard(run):
 def test_one_rank_that_raises_hangs_nobody(make_job: MakeJob, tmp_path: Path) -> None:
     job = make_job()
     (tmp_path / "raising.py").write_text(RAISING)
-    began = time.monotonic()
     job.run(1, code=1, program=str(tmp_path / "raising.py"))
-    assert time.monotonic() - began < 25  # torchrun alone would wait 30 s for a stuck one
+    ended = time.time()
     error = job.read("attempts/1/errors/rank-1.json")
     assert error["exception"] == "BaseException: on purpose"
     assert (error["rank"], error["local_rank"], error["step"]) == (1, 1, 3)
+    assert ended - error["at"] < 25  # a stuck survivor would cost torchrun's 30 s
     status = job.status(1)
     assert (status["outcome"], status["rank"]) == ("failed", 1)
     assert "on purpose" in status["reason"]

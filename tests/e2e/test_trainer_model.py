@@ -29,7 +29,12 @@ from orchestrator.trainer.randomness import (  # noqa: E402
 )
 from orchestrator.trainer.world import World, connect  # noqa: E402
 
-pytestmark = pytest.mark.e2e
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        torch.cuda.is_available(), reason="compares with the CPU: set CUDA_VISIBLE_DEVICES="
+    ),
+]
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -128,8 +133,11 @@ def test_same_function_as_hugging_face(name: str, world: World, tmp_path: Path) 
 
 
 def test_weights_under_other_names_are_refused(world: World, tmp_path: Path) -> None:
-    """Hugging Face packs the experts of its models; the files hold them one by one."""
-    plain(MODELS["mixtral"]).save_pretrained(tmp_path)
+    """transformers 5 packs the experts of its models; the files hold them one by one."""
+    reference = plain(MODELS["mixtral"])
+    if not any(key.endswith("experts.down_proj") for key, _ in reference.named_parameters()):
+        pytest.skip("this transformers keeps experts as the files do")
+    reference.save_pretrained(tmp_path)
     with pytest.raises(SpecError, match="experts"):
         build_model(make_spec(LLAMA, model={"path": str(tmp_path)}), world, fresh=True)
 

@@ -107,6 +107,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
             **os.environ,
             "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",  # forks cannot share a GPU
             "FSDPQ_RUN_DIR": str(folder),
             "FSDPQ_ATTEMPT": "1",
         },

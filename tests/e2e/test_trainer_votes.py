@@ -46,7 +46,7 @@ def launch(tmp_path: Path, body: str, *, notice: str = "") -> subprocess.Complet
         },
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
     )
 
 
@@ -82,18 +82,17 @@ with runtime.guard(run):
     finally:
         print(f"{{time.monotonic() - began:.1f}} s", flush=True)
 """
-    began = time.monotonic()
     found = launch(tmp_path, body)
     assert found.returncode == 1
-    assert 1.5 < float(found.stdout.split()[0]) < 6
+    assert 1.5 < float(found.stdout.split()[0]) < 20
     assert "VoteError: the ranks did not agree within 2 s" in found.stderr
-    assert time.monotonic() - began < 40
 
 
 def test_a_rank_that_is_gone_is_noticed_at_once(tmp_path: Path) -> None:
     body = """
 with runtime.guard(run):
     if rank == 1:
+        print(time.time(), flush=True)
         os._exit(7)
     try:
         run.should_stop(timeout_s=60)
@@ -101,9 +100,10 @@ with runtime.guard(run):
         print(type(problem).__name__, flush=True)
         raise
 """
-    began = time.monotonic()
     found = launch(tmp_path, body)
+    ended = time.time()
     assert found.returncode == 1
+    died_at, *rest = found.stdout.split()
     # Either the connection breaks first, or torchrun's SIGTERM ends the survivor.
-    assert found.stdout.strip() in ("VoteError", "")
-    assert time.monotonic() - began < 30
+    assert rest in (["VoteError"], [])
+    assert ended - float(died_at) < 25
