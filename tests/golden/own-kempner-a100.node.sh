@@ -1,0 +1,67 @@
+#!/bin/bash
+# Rendered by fsdpq VERSION for the run own. Runs once on each node, as the
+# parent of torchrun. It takes the signals that say "this allocation will end" and leaves a note
+# where the workers look at every step.
+set -u
+
+node=${SLURM_NODEID:-0}
+note=''
+pending=''
+caught=0
+# Builtins only: bash runs this in the middle of anything.
+# shellcheck disable=SC2317  # called by the traps below
+on_notice() {
+  caught=1
+  pending=$1
+  printf '%s %(%s)T\n' "$1" -1 >>"$FSDPQ_ATTEMPT_DIR/notice.$node"
+  [ -z "$note" ] || printf '%s %(%s)T\n' "$1" -1 >>"$note"
+}
+trap 'on_notice USR1' USR1
+trap 'on_notice TERM' TERM
+
+# On the node's own disk: a shared file system shows a new file too late.
+local_dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdpq.XXXXXXXX") || exit 1
+trap 'rm -rf -- "$local_dir"' EXIT
+note=$local_dir/notice
+export FSDPQ_NOTICE_FILE=$note
+export NCCL_DEBUG_FILE=$FSDPQ_ATTEMPT_DIR/nccl/%h.%p.log
+export TORCH_FR_DUMP_TEMP_FILE=$FSDPQ_ATTEMPT_DIR/nccl/flight-recorder-rank-
+export TORCHELASTIC_ERROR_FILE=$FSDPQ_ATTEMPT_DIR/errors/node-$node.json
+export TRITON_CACHE_DIR=$local_dir/triton
+export TORCHINDUCTOR_CACHE_DIR=$local_dir/inductor
+# Fixed, because the order of a sum depends on it.
+: "${OMP_NUM_THREADS:=16}"
+export OMP_NUM_THREADS
+
+if [ -n "$pending" ]; then
+  echo "fsdpq: node $node: the notice $pending came before the start"
+  exit 0
+fi
+
+# Where setpriv can do it (util-linux 2.33), the workers' parent dies with this shell.
+tie=()
+! setpriv --pdeathsig KILL true 2>/dev/null || tie=(setpriv --pdeathsig KILL)
+
+# torchrun would die of USR1, leaving its workers orphaned, and answer TERM by
+# killing them. It inherits "ignore" here, and is told to handle nothing but INT. The workers block
+# both signals and take them by themselves.
+(
+  trap '' USR1 TERM
+  exec ${tie[@]+"${tie[@]}"} /n/lab/venv/bin/python -m torch.distributed.run \
+    --nnodes="${SLURM_JOB_NUM_NODES:-1}" --nproc-per-node=2 \
+    --node-rank="$node" --rdzv-backend=static \
+    --master-addr="$FSDPQ_HEAD" --master-port="$FSDPQ_PORT" \
+    --max-restarts=0 --signals-to-handle=SIGINT \
+    --log-dir="$FSDPQ_ATTEMPT_DIR/logs/node-$node" --redirects=3 --tee=3 \
+    '/n/lab/alice'"'"'s project/train.py' --name 'a b' --lr=1e-4
+) &
+child=$!
+# A trapped signal ends `wait` early, with a code that is not the child's.
+while :; do
+  caught=0
+  wait "$child"
+  code=$?
+  [ "$caught" = 1 ] || break
+done
+printf '%d\n' "$code" >"$FSDPQ_ATTEMPT_DIR/node-$node.exit"
+exit "$code"
