@@ -66,6 +66,13 @@ def test_jobs_reach_the_interpreter_and_the_checkout(cluster: Cluster) -> None:
     assert Path(done.stdout.strip()).is_relative_to(cluster.repository)
 
 
+def test_a_job_gets_the_environment_of_a_login(cluster: Cluster) -> None:
+    out = cluster.home() / "environment"
+    job = cluster.sbatch(["--export=NONE", f"--output={out}"], "id -un; echo $HOME")
+    cluster.wait_for_state(job, "COMPLETED")
+    assert out.read_text().split() == ["alice", str(cluster.home())]
+
+
 @pytest.mark.parametrize(
     ("options", "devices"),
     [

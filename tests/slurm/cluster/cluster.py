@@ -21,7 +21,7 @@ GUARD = ("sh", "-c", 'work=$1; shift; "$@"; rm -rf -- "$work"', "guard")
 # The first process of all waits on a pipe from the maker: at its end, the kernel kills the rest.
 STAY = "read -r _ || true"
 MACHINE = Path("/")
-ETC_FILES = ("passwd", "group", "hosts")
+ETC_FILES = ("passwd", "group", "shadow", "hosts")
 SHOWN_IN_ROOT = (Path("/proc"), Path("/sys"), Path("/dev"), Path("/run"))
 
 

@@ -9,6 +9,14 @@ NETWORK = "10.231.7"
 CONTROLLER = "ctl"
 LOGIN = "login"
 DATABASE = "slurm_acct_db"
+SOCKET = "/run/mysqld/mysqld.sock"
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# What daemons and root's commands see of the environment; nothing of who starts them.
+SYSTEM_ENVIRONMENT = {
+    "PATH": SYSTEM_PATH,
+    "LANG": "C.UTF-8",
+    "MYSQL_UNIX_PORT": SOCKET,  # the client library's own idea of the place differs by release
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,3 +261,11 @@ def passwd_line(user: User, home: Path) -> str:
 def group_line(user: User) -> str:
     """The line of /etc/group for the group of one user."""
     return f"{user.name}:x:{user.uid}:\n"
+
+
+def shadow_file(passwd: str) -> str:
+    """The text of /etc/shadow: every account is known to PAM, and none has a password.
+
+    Without it, `su` fails, which slurmd runs for `sbatch --export=NONE`.
+    """
+    return "".join(f"{line.split(':')[0]}:*:::::::\n" for line in passwd.splitlines())

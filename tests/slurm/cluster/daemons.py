@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .config import DATABASE, USERS, User
+from .config import DATABASE, SOCKET, USERS, User
 from .namespace import Namespace
 
-SOCKET = "/run/mysqld/mysqld.sock"  # where slurmdbd's client library looks by itself
 POLL_S = 0.1
 
 

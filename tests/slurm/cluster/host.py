@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from .config import SYSTEM_ENVIRONMENT
 from .mounts import cover, needed_paths
 from .namespace import KILL_ALL, Namespace, open_namespace
 
@@ -107,8 +108,13 @@ class Host:
         Only the network is entered, for `netns PID` counts processes as this process does.
         """
         target = (of or self._cluster).pid
-        argv = ["nsenter", f"--target={target}", "--net", "ip", *words]
-        subprocess.run(argv, check=check, capture_output=True, text=True, timeout=30)
+        subprocess.run(
+            ["nsenter", f"--target={target}", "--net", "ip", *words],
+            env=SYSTEM_ENVIRONMENT,
+            check=check,
+            timeout=30,
+            capture_output=True,
+        )
 
 
 def switch_setup(address: str) -> list[str]:

@@ -17,9 +17,13 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def needed_paths() -> list[Path]:
-    """What a job needs to run this project: interpreter, environment, checkout."""
+    """What a job needs to run this project: interpreter, environment, checkout.
+
+    The system's own /usr is left out: everybody reaches it, and each release of Slurm has its own.
+    """
     prefixes = (sys.base_prefix, sys.prefix, Path(sys.executable).resolve().parents[1])
-    return outermost([*(Path(prefix).resolve() for prefix in prefixes), REPOSITORY])
+    paths = {*(Path(prefix).resolve() for prefix in prefixes), REPOSITORY}
+    return outermost(paths - {Path("/usr")})
 
 
 def outermost(paths: Iterable[Path]) -> list[Path]:
@@ -47,7 +51,10 @@ def open_closed_directories(paths: Iterable[Path]) -> list[str]:
 def fill_root(root: Path, shown: Iterable[Path]) -> list[str]:
     """Shell lines that show the machine's paths in the root of another system."""
     targets = {root / path.relative_to("/"): path for path in outermost(shown)}
-    lines = [f"mount --bind {quoted(root)} {quoted(root)}"]  # unshare wants a mount point as root
+    lines = [
+        f"mount --bind {quoted(root)} {quoted(root)}",  # unshare wants a mount point as root
+        f"touch {quoted(root / 'etc' / 'hosts')}",  # a fresh system lacks it
+    ]
     for closed in closed_directories(targets, below=root):
         lines += cover(closed, keep=())
     for target, path in targets.items():

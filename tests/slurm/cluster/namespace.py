@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .config import ROOT, User
+from .config import ROOT, SYSTEM_ENVIRONMENT, User
 
 UNSHARE = (
     "unshare",
@@ -55,7 +55,12 @@ class Namespace:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in here as root; its output is text."""
         return subprocess.run(
-            [*self.enter(), *argv], check=check, timeout=timeout, capture_output=True, text=True
+            [*self.enter(), *argv],
+            env=SYSTEM_ENVIRONMENT,
+            check=check,
+            timeout=timeout,
+            capture_output=True,
+            text=True,
         )
 
     def spawn(self, argv: Sequence[str], *, log: Path) -> int:
@@ -98,6 +103,7 @@ def open_namespace(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env=SYSTEM_ENVIRONMENT,
         cwd="/",  # later commands start where the first process is
         start_new_session=True,  # Ctrl-C is for pytest, which then ends the tree in order
     )

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .config import CONTROLLER, LOGIN, ROOT, USERS, User
+from .config import CONTROLLER, LOGIN, ROOT, SYSTEM_PATH, USERS, User
 from .host import Host
 from .mounts import REPOSITORY
 from .namespace import KILL_ALL, Namespace
@@ -80,9 +80,8 @@ class Shell:
 
     def environment(self, user: str = "alice") -> dict[str, str]:
         """The environment of a fresh login; the project's interpreter comes first in PATH."""
-        folders = [str(Path(self.python).parent), "/usr/local/bin", "/usr/bin", "/bin"]
         return {
-            "PATH": ":".join([*folders, "/usr/local/sbin", "/usr/sbin", "/sbin"]),
+            "PATH": f"{Path(self.python).parent}:{SYSTEM_PATH}",
             "HOME": str(self.home(user)),
             "USER": user,
             "LOGNAME": user,

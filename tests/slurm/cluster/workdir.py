@@ -15,6 +15,7 @@ from .config import (
     group_line,
     hosts_file,
     passwd_line,
+    shadow_file,
     slurm_conf,
     slurmdbd_conf,
 )
@@ -63,6 +64,8 @@ def _write_system_files(config: ClusterConfig, work: Path) -> None:
     group = "".join(group_line(user) for user in USERS)
     (work / "etc" / "passwd").write_text(_installed(config, "passwd") + passwd)
     (work / "etc" / "group").write_text(_installed(config, "group") + group)
+    (work / "etc" / "shadow").write_text(shadow_file(_installed(config, "passwd") + passwd))
+    (work / "etc" / "shadow").chmod(0o600)
     (work / "etc" / "hosts").write_text(hosts_file(config))
     (work / "slurm" / "gres.conf").write_text(gres_conf(config, work))
     (work / "slurm" / "cgroup.conf").write_text(cgroup_conf(config))
