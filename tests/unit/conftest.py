@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import pytest
 
 FOLDER = Path(__file__).parent
-# They test what a process of its own does: signals, the death of a parent, an installed wheel.
-START_PROCESSES = ("test_runtime", "test_checkpoint", "test_packaging")
+# They test what a process of its own does: signals, the death of a parent.
+START_PROCESSES = ("test_runtime", "test_checkpoint")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
