@@ -1,5 +1,6 @@
 """Find and read the logs of a run."""
 
+import codecs
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -43,6 +44,8 @@ def _newest(layout: RunLayout) -> int:
 def read(paths: Sequence[Path], *, following: bool, over: Callable[[], bool]) -> Iterator[str]:
     """Yield the text of ``paths``; with ``following`` go on as they grow, until ``over``."""
     places = dict.fromkeys(paths, 0)
+    # A letter of several bytes may be written in two goes.
+    decoders = {path: codecs.getincrementaldecoder("utf-8")("replace") for path in paths}
     while True:
         last = not following or over()
         for path in paths:
@@ -50,7 +53,7 @@ def read(paths: Sequence[Path], *, following: bool, over: Callable[[], bool]) ->
                 file.seek(places[path])
                 data = file.read()
             places[path] += len(data)
-            yield data.decode("utf-8", errors="replace")
+            yield decoders[path].decode(data, final=last)
         if last:
             return
         time.sleep(_EVERY_S)

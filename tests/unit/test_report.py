@@ -1,0 +1,355 @@
+"""A run's status: the keys that others rely on, and the arithmetic of what was lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import report
+from orchestrator.attempt import Attempt
+from orchestrator.decide import (
+    Action,
+    CancelJobs,
+    Cause,
+    Observation,
+    Over,
+    Restart,
+    StartNow,
+    Wait,
+    decide,
+)
+from orchestrator.layout import RunLayout
+from orchestrator.report import DrillReport, Status
+from orchestrator.scheduler import JobState
+from orchestrator.sight import Sight
+
+from .builders import NOW, attempt, job, past, plan, rank_error, seen
+
+KEYS = {"run", "state", "job_id", "attempt", "step", "steps_total", "checkpoint_step"} | {
+    *("cause", "next", "attempts"),
+}
+ROW_KEYS = "attempt job_id restart state cause nodes first_step last_step steps_lost queued_s"
+STATES = "pending starting running stopping requeued waiting held finished failed cancelled"
+RUNNING = Wait("running", "job 7 is running on n[1-2]")
+
+
+def sight(what: Observation, **history: Any) -> Sight:
+    return Sight(RunLayout(Path("/runs/llama")), plan(steps_total=100), what, past(**history))
+
+
+def status(
+    what: Observation,
+    action: Action = RUNNING,
+    *attempts: Attempt,
+    metrics: dict[str, Any] | None = None,
+    submitted_at: float | None = None,
+) -> Status:
+    return report.status(
+        sight(what), action, attempts=attempts, metrics=metrics or {}, submitted_at=submitted_at
+    )
+
+
+def rows(found: Status, key: str) -> list[Any]:
+    return [row[key] for row in found.attempts]
+
+
+# --- the keys ---------------------------------------------------------------------------------
+
+
+def test_the_keys_of_a_status_are_the_promised_ones() -> None:
+    data = status(seen(job()), RUNNING, attempt()).to_json()
+    assert set(data) >= KEYS
+    assert set(data) - KEYS == {"loss", "tokens_per_s", "quarantined", "error"}
+    assert [list(row) for row in data["attempts"]] == [
+        [*ROW_KEYS.split(), "started_at", "ended_at"]
+    ]
+    assert json.loads(json.dumps(data)) == data
+
+
+def test_everything_is_null_or_empty_before_the_first_attempt() -> None:
+    data = status(seen(job(state=JobState.PENDING)), Wait("pending", "Priority")).to_json()
+    assert data == {
+        "run": "llama",
+        "state": "pending",
+        "job_id": "7",
+        "attempt": None,
+        "step": None,
+        "steps_total": 100,
+        "checkpoint_step": None,
+        "cause": None,
+        "next": "Priority",
+        "loss": None,
+        "tokens_per_s": None,
+        "quarantined": [],
+        "error": None,
+        "attempts": [],
+    }
+
+
+def test_values_of_a_running_attempt() -> None:
+    data = status(
+        seen(job(), checkpoint_step=40),
+        RUNNING,
+        attempt(resumed=0, last_step=43, started_at=NOW - 100),
+        metrics={"loss": 2.5, "tokens_per_s": 1000.0, "step": 43},
+        submitted_at=NOW - 130,
+    ).to_json()
+    assert (data["state"], data["attempt"], data["step"]) == ("running", 1, 43)
+    assert (data["checkpoint_step"], data["loss"], data["tokens_per_s"]) == (40, 2.5, 1000.0)
+    assert data["attempts"] == [
+        {
+            "attempt": 1,
+            "job_id": "7",
+            "restart": 0,
+            "state": "running",
+            "cause": None,
+            "nodes": "n[1-2]",
+            "first_step": 1,
+            "last_step": 43,
+            "steps_lost": None,
+            "queued_s": 30.0,
+            "started_at": NOW - 100,
+            "ended_at": None,
+        }
+    ]
+
+
+def test_the_error_of_the_newest_attempt_and_all_that_was_quarantined() -> None:
+    data = status(
+        seen(job(state=JobState.FAILED)),
+        Over("failed", "rank 3 failed", Cause.WORKER_ERROR),
+        attempt(1, quarantined=((20, "a is missing"),), error=rank_error("old")),
+        attempt(2, quarantined=((10, "b is missing"),), error=rank_error("new")),
+    ).to_json()
+    assert data["error"] == {"rank": 3, "node": "n2", "step": 41, "exception": "new"}
+    assert data["quarantined"] == [
+        {"step": 20, "reason": "a is missing"},
+        {"step": 10, "reason": "b is missing"},
+    ]
+
+
+@pytest.mark.parametrize("state", list(JobState))
+@pytest.mark.parametrize("said", [attempt(), attempt(last_step=3), attempt(action="none")])
+def test_the_state_is_one_of_the_promised_words(state: JobState, said: Attempt) -> None:
+    for in_queue in (True, False):
+        what = seen(job(state=state, in_queue=in_queue), attempt=said)
+        shown = sight(what)
+        action = decide(what, shown.past, shown.policy)
+        found = status(what, action, said).state
+        assert found in {*STATES.split(), "unreachable", "unknown"}
+
+
+@pytest.mark.parametrize(
+    ("action", "state"),
+    [
+        (Over("finished", "done", Cause.FINISHED), "finished"),
+        (StartNow("7", 1, "begin time"), "requeued"),
+        (Restart("key", "7", Cause.PREEMPTED, "preempted"), "waiting"),
+        (CancelJobs(("7",), "cancelled"), "stopping"),
+        (Wait("unreachable", "no answer"), "unreachable"),
+        (Wait("held", "held"), "held"),
+    ],
+)
+def test_the_state_follows_the_action(action: Action, state: str) -> None:
+    found = status(seen(job()), action, attempt(last_step=1))
+    assert (found.state, found.next) == (state, action.why)
+
+
+def test_running_is_starting_until_the_first_step() -> None:
+    assert status(seen(job()), RUNNING).state == "starting"
+    assert status(seen(job()), RUNNING, attempt(last_step=9), attempt(2)).state == "starting"
+    assert status(seen(job()), RUNNING, attempt(2, last_step=1)).state == "running"
+
+
+def test_the_job_is_the_live_one_or_the_one_that_was_submitted_last() -> None:
+    assert status(seen(job("8"), job("7", JobState.FAILED))).job_id == "8"
+    assert status(seen()).job_id == "7"
+    assert report.status(
+        sight(seen(), submitted=()), RUNNING, attempts=[], metrics={}, submitted_at=None
+    ).job_id is None  # fmt: skip
+    assert status(dataclasses.replace(seen(), jobs=None)).job_id == "7"
+
+
+# --- how each attempt ended -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "cause"),
+    [
+        ({"outcome": "finished"}, "finished", "finished"),
+        ({"action": "finished"}, "finished", "finished"),
+        ({"outcome": "stopped", "noticed": True, "action": "requeue"}, "stopped", "notice, saved"),
+        ({"error": rank_error()}, "failed", "worker error"),
+        ({"outcome": "no_checkpoint"}, "failed", "no_checkpoint"),
+        ({"noticed": True}, "ended", "notice, not saved"),
+        ({}, "ended", "ended without notice"),
+    ],
+)
+def test_how_an_earlier_attempt_ended(changes: dict[str, Any], state: str, cause: str) -> None:
+    found = status(seen(job(restart=1)), RUNNING, attempt(1, **changes), attempt(2, restart=1))
+    assert rows(found, "state") == [state, "running"]
+    assert rows(found, "cause") == [cause, None]
+
+
+def test_the_last_attempt_ended_for_the_cause_that_was_decided() -> None:
+    action = Restart("key", None, Cause.PREEMPTED, "preempted")
+    found = status(seen(job(state=JobState.PREEMPTED)), action, attempt(1), attempt(2))
+    assert rows(found, "cause") == ["ended without notice", "preempted"]
+    assert found.cause == "preempted"
+
+
+def test_the_cause_of_a_running_run_is_that_of_the_attempt_before() -> None:
+    stopped = attempt(1, outcome="stopped", action="requeue")
+    found = status(seen(job(restart=1)), RUNNING, stopped, attempt(2, restart=1))
+    assert found.cause == "notice, saved"
+
+
+@pytest.mark.parametrize(
+    ("what", "said", "alive"),
+    [
+        (job(), attempt(), True),
+        (job(state=JobState.COMPLETING), attempt(), True),
+        (job(restart=None), attempt(restart=4), True),
+        (job(restart=1), attempt(restart=0), False),  # it was requeued since
+        (job("8"), attempt(job_id="7"), False),
+        (job(state=JobState.FAILED), attempt(), False),
+        (job(in_queue=False), attempt(), False),
+        (job(), attempt(action="requeue"), False),
+    ],
+)
+def test_which_attempt_is_alive(what: Any, said: Attempt, alive: bool) -> None:
+    (row,) = status(seen(what), RUNNING, said).attempts
+    assert (row["state"] == "running") is alive
+
+
+def test_nothing_is_alive_in_a_finished_run() -> None:
+    over = Over("finished", "done", Cause.FINISHED)
+    found = status(seen(job(), finished=True), over, attempt(outcome="finished", last_step=100))
+    assert rows(found, "state") == ["finished"]
+    assert rows(found, "cause") == ["finished"]
+
+
+# --- steps lost and time in the queue ---------------------------------------------------------
+
+
+def lost(attempts: list[Attempt], checkpoint: int | None = None, *jobs: Any) -> list[int | None]:
+    return rows(status(seen(*jobs, checkpoint_step=checkpoint), RUNNING, *attempts), "steps_lost")
+
+
+def ran(number: int, resumed: int | None, last: int | None, **changes: Any) -> Attempt:
+    plain = {"restart": number - 1, "resumed": resumed, "last_step": last}
+    return attempt(number, **{**plain, **changes})
+
+
+def test_a_saved_stop_loses_nothing() -> None:
+    assert lost([ran(1, 0, 42), ran(2, 42, 50)], 50) == [0, 0]
+
+
+def test_a_kill_loses_what_came_after_the_checkpoint() -> None:
+    assert lost([ran(1, 0, 47), ran(2, 40, 44), ran(3, 40, 60)], 60) == [7, 4, 0]
+
+
+def test_falling_back_to_an_older_checkpoint_counts_for_the_last_attempt_only() -> None:
+    assert lost([ran(1, 0, 40), ran(2, 40, 55), ran(3, 20, 30)], 30) == [0, 35, 0]
+
+
+def test_an_attempt_that_never_said_where_it_started_is_looked_through() -> None:
+    assert lost([ran(1, 0, 47), ran(2, None, None), ran(3, 40, 41)], 40) == [7, 0, 1]
+
+
+def test_the_last_one_counts_against_the_newest_checkpoint() -> None:
+    assert lost([ran(1, 0, 47)], 40) == [7]
+    assert lost([ran(1, 0, 47)], None) == [47]
+    assert lost([ran(1, 0, 47)], 47) == [0]
+    # A checkpoint that is newer than what the attempt had time to tell.
+    assert lost([ran(1, 0, 47)], 50) == [0]
+
+
+def test_an_attempt_without_a_step_lost_none_and_a_running_one_cannot_be_told() -> None:
+    assert lost([ran(1, 0, None)], 40) == [0]
+    assert lost([ran(1, 0, 47), ran(2, 40, 60)], 40, job(restart=1)) == [7, None]
+
+
+@pytest.mark.parametrize(
+    ("before", "queued_s"),
+    [
+        ({"ended_at": NOW - 100}, 60.0),
+        ({"ended_at": None, "heard_at": NOW - 90}, 50.0),
+        ({"ended_at": None, "heard_at": None}, None),
+        ({"ended_at": NOW}, 0.0),  # clocks of two hosts
+    ],
+)
+def test_time_from_the_end_before_to_the_start(
+    before: dict[str, Any], queued_s: float | None
+) -> None:
+    first, second = ran(1, 0, 9, **before), ran(2, 0, 9, started_at=NOW - 40)
+    assert rows(status(seen(), RUNNING, first, second), "queued_s")[1] == queued_s
+
+
+def test_time_from_the_submission_to_the_first_start() -> None:
+    first = ran(1, 0, 9, started_at=NOW - 100)
+    assert rows(status(seen(), RUNNING, first, submitted_at=NOW - 112.34), "queued_s") == [12.3]
+    assert rows(status(seen(), RUNNING, first), "queued_s") == [None]
+    unstarted = ran(1, 0, 9, started_at=None)
+    assert rows(status(seen(), RUNNING, unstarted, submitted_at=NOW), "queued_s") == [None]
+
+
+# --- as text ----------------------------------------------------------------------------------
+
+
+def test_a_line_a_run() -> None:
+    found = status(
+        seen(job(), checkpoint_step=40), RUNNING, attempt(last_step=43), metrics={"loss": 2.5}
+    )
+    head, line = report.overview([found]).splitlines()
+    assert head.split() == ["RUN", "STATE", "JOB", "ATTEMPT", "STEP", "SAVED", "LOSS", "NEXT"]
+    assert line.split(maxsplit=7)[:7] == ["llama", "running", "7", "1", "43/100", "40", "2.5000"]
+    assert line.endswith(RUNNING.why)
+
+
+def test_details_have_everything_and_no_none() -> None:
+    found = status(
+        seen(job(state=JobState.FAILED), checkpoint_step=40),
+        Over("failed", "rank 3 on n2 failed", Cause.WORKER_ERROR),
+        ran(1, 0, 47, outcome="stopped", quarantined=((20, "a is missing"),)),
+        ran(2, None, None, error=rank_error(), started_at=None),
+    )
+    text = report.details(found)
+    assert "None" not in text
+    assert "1..47" in text
+    assert "-..-" in text
+    assert "quarantined: checkpoint of step 20: a is missing" in text
+    assert "rank 3 on n2: ValueError: bad batch" in text
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_a_line_for_a_log() -> None:
+    found = status(seen(job()), RUNNING, attempt(last_step=43), metrics={"loss": 2.5})
+    assert report.progress(found) == "llama  running  attempt 1  step 43/100  loss 2.5000"
+    empty = dataclasses.replace(status(seen()), steps_total=None)
+    assert report.progress(empty) == "llama  starting  no attempt yet  step -"
+
+
+def test_columns() -> None:
+    assert report.columns([("A", "B"), ("long", "")]) == "A     B\nlong"
+
+
+def test_what_a_drill_found() -> None:
+    found = DrillReport(
+        run="llama",
+        attempt=1,
+        stopped_at=42,
+        resumed_at=40,
+        steps_lost=2,
+        stop_s=None,
+        down_s=12.6,
+    )
+    text = report.drill(found)
+    assert "stopped after step 42, an unknown time after the notice" in text
+    assert "attempt 2 resumed from step 40: 2 steps lost" in text
+    assert "13 s after the notice" in text
+    assert set(found.to_json()) >= {"run", "steps_lost", "stop_s", "down_s"}

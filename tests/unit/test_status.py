@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from orchestrator import observe, status, store
+from orchestrator.decide import Wait
+from orchestrator.scheduler import Answer
+from orchestrator.status import last_line
+
+from .builders import job, make_run
+from .test_observe import Asked
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", {}),
+        ('{"step": 1}\n', {"step": 1}),
+        ('{"step": 1}\n{"step": 2}\n', {"step": 2}),
+        ('{"step": 1}\n{"step": 2}', {"step": 1}),  # still being written, or cut off
+        ('{"step": 1}\n{"step"', {"step": 1}),
+        ('{"step": 1}\n\n[]\n7\nnull\n', {"step": 1}),
+        ("rubbish\n", {}),
+        ('{"step": 1}', {}),
+    ],
+)
+def test_the_last_whole_line(tmp_path: Path, text: str, found: dict[str, int]) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(text)
+    assert last_line(path) == found
+
+
+def test_the_last_line_of_a_long_file_that_is_no_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n' * 100_000 + b"\xff\xfe\n" + b'{"step": 2}\n\xff')
+    assert last_line(path) == {"step": 2}
+
+
+def test_no_metrics(tmp_path: Path) -> None:
+    assert last_line(tmp_path / "metrics.jsonl") == {}
+
+
+def test_the_status_of_a_run_on_the_disk(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "llama", job_name="llama-1")
+    store.append(run, "submitting")
+    asked_at = store.events(run)[0]["at"]
+    folder = run.attempt(1)
+    folder.root.mkdir()
+    start = {"job_id": "7", "restart": 0, "nodes": "n1", "started_at": asked_at + 5}
+    folder.start.write_text(json.dumps(start))
+    folder.resume.write_text('{"step": 0}')
+    run.metrics.write_text('{"attempt": 1, "step": 3, "loss": 2.5, "tokens_per_s": 9}\n')
+    (sight,) = observe.look([(run, store.load_plan(run))], Asked(Answer((job(),))))
+    found = status.of(sight, Wait("running", "job 7 is running"))
+    assert (found.state, found.step, found.loss, found.tokens_per_s) == ("running", 3, 2.5, 9)
+    assert found.attempts[0]["queued_s"] == 5.0
+    assert found.attempts[0]["first_step"] == 1
