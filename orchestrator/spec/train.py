@@ -57,12 +57,16 @@ class MeshSpec(Strict):
 
 
 class CheckpointSpec(Strict):
-    """When checkpoints are written, which are kept, and how hard a resume looks at them."""
+    """When checkpoints are written, which are kept, and how hard a resume looks at them.
+
+    Each rank writes ``writers`` files at once.
+    """
 
     every_steps: Count = 500
     # Two at least: the newest may turn out to be damaged, and then its elder is all there is.
     keep_last: Annotated[int, Field(ge=2, strict=True)] = 2
     keep_every: Count | None = None
+    writers: Annotated[int, Field(ge=1, le=64, strict=True)] = 4
     resume: Literal["auto", "required"] = "auto"
     verify: Literal["full", "size"] = "full"
 

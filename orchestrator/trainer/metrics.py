@@ -1,4 +1,7 @@
-"""metrics.jsonl: one line a step, from rank 0, over all attempts.
+"""What rank 0 reports: metrics.jsonl, one line a step over all attempts, and a word on stdout.
+
+`step_s` is the time of the step, `blocked_s` the time since the step before it in this attempt: for
+saves and votes. `tokens_per_s` counts the tokens of all ranks.
 
 A killed attempt may have logged steps after its last checkpoint; they are trained and logged again,
 so the same step can stand here twice, under two attempts. The later attempt is the true one.
@@ -6,6 +9,8 @@ so the same step can stand here twice, under two attempts. The later attempt is 
 
 import json
 import os
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,3 +31,28 @@ class MetricsLog:
 def _ends_with_newline(file: int) -> bool:
     size = os.fstat(file).st_size
     return size == 0 or os.pread(file, 1, size - 1) == b"\n"
+
+
+class Console:
+    """Prints lines for people; nothing if ``quiet``."""
+
+    _EVERY_S = 10.0
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._next = 0.0
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        if not self._quiet:
+            print(f"fsdpq: {text}", flush=True)
+
+    def step(self, line: Mapping[str, Any]) -> None:
+        """Print a line of the metrics, unless one was printed just before."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + self._EVERY_S
+        self.say(
+            f"step {line['step']}: loss {line['loss']:.4f}, gradient norm {line['grad_norm']:.3f},"
+            f" {line['tokens_per_s']:,.0f} tokens/s"
+        )

@@ -1,15 +1,18 @@
 """Saves and loads the whole state by way of the run. The place where an asynchronous save goes."""
 
 import pickle
+import time
 from dataclasses import dataclass
 
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from orchestrator.checkpoint import Checkpoint
 from orchestrator.runtime import Run
 from orchestrator.spec.train import CheckpointSpec
+from orchestrator.trainer.metrics import Console
 from orchestrator.trainer.state import AppState
 
 # A CheckpointException is a BaseException, and wraps what other ranks ran into; the rest is what
@@ -33,6 +36,7 @@ class Saver:
     run: Run
     state: AppState
     spec: CheckpointSpec
+    console: Console
 
     def save(self) -> None:
         """Save and publish the present step, unless that was done. Collective; blocks.
@@ -43,14 +47,22 @@ class Saver:
         step = self.state.step
         if self.run.saved_step == step:
             return
+        began = time.perf_counter()
         with self.run.checkpoint(
             step, keep_last=self.spec.keep_last, keep_every=self.spec.keep_every
         ) as folder:
             save(
                 {"app": self.state},
-                checkpoint_id=folder,
+                # Several files a rank: one stream alone fills neither disk nor processors.
+                storage_writer=FileSystemWriter(folder, thread_count=self.spec.writers),
                 process_group=self.state.world.checkpoint_group,
             )
+            written = time.perf_counter()
+        done = time.perf_counter()
+        self.console.say(
+            f"step {step} saved in {done - began:.1f} s: {written - began:.1f} s to write,"
+            f" {done - written:.1f} s to hash and publish"
+        )
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Load ``checkpoint``, or an older one where it does not load. Collective.
@@ -58,8 +70,12 @@ class Saver:
         Raises:
             CheckpointError: None of them loads.
         """
+        began = time.perf_counter()
         while (problem := self._try(checkpoint)) is not None:
+            self.console.say(f"step {checkpoint.step} does not load: {problem}")
             checkpoint = self.run.reject(checkpoint, reason=problem)
+        took = time.perf_counter() - began
+        self.console.say(f"step {checkpoint.step} loaded in {took:.1f} s")
         self.state.check_corpus()
 
     def _try(self, checkpoint: Checkpoint) -> str | None:

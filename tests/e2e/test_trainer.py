@@ -89,7 +89,7 @@ class Job:
             [*argv, "--signals-to-handle=SIGINT", f"--nproc-per-node={workers}", *what],
             env={
                 **os.environ,
-                "PYTHONPATH": str(ROOT),
+                "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
                 "OMP_NUM_THREADS": "1",
                 "HF_HUB_OFFLINE": "1",
                 "FSDPQ_RUN_DIR": str(self.root),

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 from orchestrator.errors import SpecError  # noqa: E402
 from orchestrator.runtime.environment import read_environment  # noqa: E402
 from orchestrator.spec.train import TrainSpec  # noqa: E402
-from orchestrator.trainer import loop  # noqa: E402
+from orchestrator.trainer import training as parts  # noqa: E402
 from orchestrator.trainer.anatomy import decoder_blocks  # noqa: E402
 from orchestrator.trainer.corpus import Corpus, open_corpus  # noqa: E402
 from orchestrator.trainer.model import build_model, build_on_meta  # noqa: E402
@@ -218,8 +218,8 @@ def test_blocks_are_found() -> None:
 
 
 def test_bf16_keeps_fp32_weights(world: World, corpus: Corpus) -> None:
-    training = loop.build(make_spec(LLAMA, precision="bf16"), world, corpus, fresh=True)
-    loop.train_step(training)
+    training = parts.build(make_spec(LLAMA, precision="bf16"), world, corpus, fresh=True)
+    parts.train_step(training)
     assert {p.dtype for p in training.model.parameters()} == {torch.float32}
     moments = [s["exp_avg"].dtype for s in training.state.optimizer.state.values()]
     assert set(moments) == {torch.float32}
@@ -228,17 +228,17 @@ def test_bf16_keeps_fp32_weights(world: World, corpus: Corpus) -> None:
 def test_step_equals_a_plain_one(world: World, corpus: Corpus) -> None:
     """Loss, gradient norm and new weights are those of one big batch without any of this."""
     spec = make_spec(LLAMA, clip_norm=0.5, warmup_steps=0, lr=0.01, lr_schedule="constant")
-    training = loop.build(spec, world, corpus, fresh=True)
+    training = parts.build(spec, world, corpus, fresh=True)
     reference = plain(LLAMA)
     reference.load_state_dict({k: full(v) for k, v in training.model.state_dict().items()})
-    optimizer = loop.build_optimizer(reference, spec)
+    optimizer = parts.build_optimizer(reference, spec)
     windows = torch.from_numpy(corpus.windows(training.sampler.ids(np.arange(4))))
     logits = reference(input_ids=windows[:, :-1]).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(reference.parameters(), 0.5)
     optimizer.step()
-    result = loop.train_step(training)
+    result = parts.train_step(training)
     assert result.loss == pytest.approx(float(loss.detach()), rel=1e-5)
     assert result.grad_norm == pytest.approx(float(norm), rel=1e-4)
     assert result.lr == 0.01
@@ -251,18 +251,18 @@ def test_step_equals_a_plain_one(world: World, corpus: Corpus) -> None:
 def test_accumulation_changes_nothing(world: World, corpus: Corpus, accumulate: str) -> None:
     def curve(micro_batch: int) -> list[float]:
         spec = make_spec(LLAMA, micro_batch=micro_batch, accumulate=accumulate)
-        training = loop.build(spec, world, corpus, fresh=True)
-        return [loop.train_step(training).grad_norm for _ in range(3)]
+        training = parts.build(spec, world, corpus, fresh=True)
+        return [parts.train_step(training).grad_norm for _ in range(3)]
 
     assert curve(1) == pytest.approx(curve(4), rel=1e-4)
 
 
 def test_exploding_loss_is_an_error(world: World, corpus: Corpus) -> None:
     spec = make_spec(LLAMA, lr=1e30, clip_norm=None)
-    training = loop.build(spec, world, corpus, fresh=True)
-    loop.train_step(training)
+    training = parts.build(spec, world, corpus, fresh=True)
+    parts.train_step(training)
     with pytest.raises(FloatingPointError, match="step 2"):
-        loop.train_step(training)
+        parts.train_step(training)
     assert training.state.step == 1
 
 
@@ -293,7 +293,7 @@ def draw() -> list[float]:
 
 
 def test_changed_corpus_is_refused(world: World, corpus: Corpus) -> None:
-    state = loop.build(make_spec(LLAMA), world, corpus, fresh=True).state
+    state = parts.build(make_spec(LLAMA), world, corpus, fresh=True).state
     state.check_corpus()
     saved = state.state_dict()
     state.load_state_dict(saved)
@@ -305,7 +305,7 @@ def test_changed_corpus_is_refused(world: World, corpus: Corpus) -> None:
 
 def test_small_decay_groups(world: World) -> None:
     model = build_model(make_spec(LLAMA), world, fresh=True)
-    optimizer = loop.build_optimizer(model, make_spec(LLAMA, weight_decay=0.3))
+    optimizer = parts.build_optimizer(model, make_spec(LLAMA, weight_decay=0.3))
     decayed, still = optimizer.param_groups
     assert (decayed["weight_decay"], still["weight_decay"]) == (0.3, 0.0)
     assert {p.dim() for p in still["params"]} == {1}

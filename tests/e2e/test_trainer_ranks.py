@@ -37,7 +37,7 @@ import torch.distributed as dist
 
 from orchestrator.runtime.environment import read_environment
 from orchestrator.spec.train import TrainSpec
-from orchestrator.trainer import loop
+from orchestrator.trainer import training as parts
 from orchestrator.trainer.corpus import open_corpus
 from orchestrator.trainer.world import connect, fix_arithmetic, leave
 
@@ -51,13 +51,13 @@ def work(case, rank, world_size, spec, port):
     env = read_environment(os.environ)
     corpus = open_corpus(spec.data.text_files, seq_len=spec.data.seq_len)
     world = connect(env, spec)
-    training = loop.build(spec, world, corpus, fresh=True)
+    training = parts.build(spec, world, corpus, fresh=True)
     digest, local, total = hashlib.sha256(), 0, 0
     for _, parameter in sorted(training.model.named_parameters()):
         local += parameter.to_local().numel()
         total += parameter.numel()
         digest.update(parameter.full_tensor().detach().numpy().tobytes())
-    results = [loop.train_step(training) for _ in range(3)]
+    results = [parts.train_step(training) for _ in range(3)]
     if rank == 0:
         found = {
             "weights": digest.hexdigest(), "share": local / total,
@@ -105,7 +105,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
         cwd=folder,
         env={
             **os.environ,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
             "OMP_NUM_THREADS": "1",
             "CUDA_VISIBLE_DEVICES": "",  # forks cannot share a GPU
             "FSDPQ_RUN_DIR": str(folder),

@@ -38,7 +38,7 @@ def launch(tmp_path: Path, body: str, *, notice: str = "") -> subprocess.Complet
         ],
         env={
             **os.environ,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
             "OMP_NUM_THREADS": "1",
             "FSDPQ_RUN_DIR": str(tmp_path),
             "FSDPQ_ATTEMPT": "1",
