@@ -5,9 +5,9 @@ from pathlib import Path
 import click
 
 from orchestrator import control, drill, report, status, store, watch
+from orchestrator.cli.chosen import chosen_runs
 from orchestrator.cli.follow import Printer
 from orchestrator.cli.main import echo_json, json_option, main, runs_option
-from orchestrator.watch import Runs
 
 # How long `fsdpq requeue` stays to see a job saved and put back.
 _BACK_S = 120.0
@@ -33,20 +33,16 @@ def watch_command(
 
     Any number of these may run at once, and any of them may be killed at any time.
     """
+    told: set[str] = set()
     if not once:
-        watch.loop(lambda: _chosen(run, runs), every_s=every_s, show=Printer().show)
+        watch.loop(lambda: chosen_runs(run, runs, told=told), every_s=every_s, show=Printer().show)
         return
-    outcomes = watch.settled(_chosen(run, runs))
+    outcomes = watch.settled(chosen_runs(run, runs, told=told))
     if as_json:
         items = [(status.of(o.sight, o.action), o.note) for o in outcomes]
         echo_json([{**item.to_json(), "note": note} for item, note in items])
         return
     Printer().show(outcomes)
-
-
-def _chosen(names: tuple[str, ...], runs: Path) -> Runs:
-    layouts = [store.find(name, runs=runs) for name in names] or store.all_runs(runs)
-    return [(layout, store.load_plan(layout)) for layout in layouts]
 
 
 @main.command("cancel")

@@ -6,6 +6,7 @@ import click
 
 from orchestrator import checkpoint, logs, report, status, store, watch
 from orchestrator.checkpoint import Checkpoint
+from orchestrator.cli.chosen import chosen_runs
 from orchestrator.cli.main import echo_json, json_option, main, runs_option
 
 
@@ -15,13 +16,12 @@ from orchestrator.cli.main import echo_json, json_option, main, runs_option
 @json_option
 def status_command(run: str | None, runs: Path, as_json: bool) -> None:
     """Show RUN, or all runs: attempts, step, why it waits, what happens next."""
-    layouts = [store.find(run, runs=runs)] if run else store.all_runs(runs)
-    found = [(layout, store.load_plan(layout)) for layout in layouts]
+    found = chosen_runs([run] if run is not None else [], runs, told=set())
     items = [status.of(sight, action) for sight, action in watch.look(found)]
     if as_json:
         data = [item.to_json() for item in items]
-        echo_json(data[0] if run else data)
-    elif run:
+        echo_json(data if run is None else data[0])
+    elif run is not None:
         click.echo(report.details(items[0]))
     elif items:
         click.echo(report.overview(items))

@@ -119,7 +119,14 @@ def environment(place: Path, *what: str | Path) -> Path:
     packages = Path(sysconfig.get_path("purelib", vars=here))
     ours = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     (packages / "dependencies.pth").write_text("\n".join(sorted(ours)) + "\n")
-    pip = [sys.executable, "-m", "pip", "--python", place / "bin" / "python", "--quiet"]
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        place / "bin" / "python",
+        "--quiet",
+    ]
     options = ["--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
     # What this environment has is not to be taken for an installation in the other one.
     run([*pip, "install", "--force-reinstall", "--ignore-installed", *options, *what])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,7 @@ def test_following_goes_on_until_the_run_is_over(
         with path.open("ab") as file:
             file.write(next(pieces))
 
-    monkeypatch.setattr(logs.time, "sleep", tick)
+    monkeypatch.setattr(time, "sleep", tick)
     tick(0)
     found = "".join(logs.read([path], following=True, over=lambda: next(over)))
     assert found == "a\u00e9bc\ufffd\n"

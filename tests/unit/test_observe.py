@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,7 +133,7 @@ def test_a_submission_without_an_answer() -> None:
 
 @pytest.mark.parametrize("end", ["submitted", "refused"])
 def test_an_answer_is_an_answer(end: str) -> None:
-    events = [
+    events: list[dict[str, Any]] = [
         {"kind": "submitting", "at": 2},
         {"kind": end, "job_id": "7", "what": "submit"},
     ]
@@ -145,7 +146,7 @@ def test_a_job_that_was_found_twice_was_submitted_once() -> None:
 
 
 def test_restarts_and_their_checkpoints() -> None:
-    events = [
+    events: list[dict[str, Any]] = [
         {"kind": "restart", "cause": "preempted", "checkpoint_step": None},
         {"kind": "restart", "cause": "worker error", "checkpoint_step": 40},
     ]
