@@ -24,7 +24,8 @@ from orchestrator.slurm.client import clean_environment
 SUBMIT_TIMEOUT_S = 120
 # sbatch gives up on a slow controller, but the controller may have taken the job all the same.
 _MAYBE = ("Socket timed out", "Zero Bytes were transmitted", "Connection reset", "Broken pipe")
-_TIMED_OUT = 124  # coreutils' timeout
+# coreutils' timeout, or a sbatch that was killed (with a negative code by our own count).
+_CUT_OFF = (124, 137, 143)
 
 
 class ScriptExecutor(SlurmExecutor):
@@ -68,7 +69,7 @@ def submit_slurm(layout: RunLayout) -> str:
 
 
 def _refused(argv: list[str], code: int, stderr: str) -> SubmitError | SubmitUnknownError:
-    if code == _TIMED_OUT or any(words in stderr for words in _MAYBE):
+    if code < 0 or code in _CUT_OFF or any(words in stderr for words in _MAYBE):
         return SubmitUnknownError(argv, returncode=code, stderr=stderr)
     return SubmitError(argv, returncode=code, stderr=stderr)
 

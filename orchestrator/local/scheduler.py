@@ -11,6 +11,8 @@ from orchestrator.layout import RunLayout
 from orchestrator.scheduler import Answer, JobRecord, JobState
 from orchestrator.store import read_json
 
+_INTERPRETERS = ("bash", "python")
+
 
 @dataclass(frozen=True, slots=True)
 class LocalScheduler:
@@ -86,7 +88,7 @@ def _exit_code(layout: RunLayout) -> int | None:
 
 
 def _running(layout: RunLayout) -> Iterator[tuple[int, list[str]]]:
-    """Yield (process id, command line) of what runs the run's own files."""
+    """Yield (process id, command line) of what runs the run's own files, not of who reads them."""
     ours = {str(layout.script), str(layout.node_script), str(layout.submitit), str(layout.train)}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -95,7 +97,7 @@ def _running(layout: RunLayout) -> Iterator[tuple[int, list[str]]]:
             words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if ours.intersection(words):
+        if Path(words[0]).name.startswith(_INTERPRETERS) and ours.intersection(words):
             yield int(entry.name), words
 
 

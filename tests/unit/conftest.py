@@ -33,7 +33,7 @@ def no_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(subprocess.Popen, "__del__", lambda self: None)
 
 
-@pytest.fixture(params=["plain", "a b", "it's", 'quo"te', "do$llar;#(&", "gr\u00fc\u00df"])
+@pytest.fixture(params=["plain", "a b", 'it\'s "$x"; #(& gr\u00fc\u00df'])
 def weird_path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A folder whose name is hard to quote."""
     path = tmp_path / str(request.param)
