@@ -1,0 +1,329 @@
+"""The batch shell's part: when it puts its job back, and when it leaves that to others.
+
+The rendered scripts run whole; srun, scontrol, squeue and Python are a few lines of bash each.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import plan as planning
+from orchestrator import store
+from orchestrator.layout import RunLayout
+from orchestrator.script import render
+
+from .builders import site, spec
+
+pytestmark = pytest.mark.processes
+FAKES = {
+    "srun": 'while [ "$1" != bash ]; do shift; done\nexec "$@"',
+    "scontrol": 'if [ "$1" = show ]; then echo n1; exit; fi\n'
+    'echo "scontrol $*" >>"$WORLD/calls"\nexit "$(cat "$WORLD/$1.rc" 2>/dev/null || echo 0)"',
+    "squeue": 'echo "squeue $*" >>"$WORLD/calls"\ncat "$WORLD/state"',
+    "python": 'source "$WORLD/python.sh"',
+}
+STOPPED = '{"outcome": "stopped", "first_step": 30, "step": 42, "saved_step": 42}'
+
+
+@dataclass
+class World:
+    """A run directory with scripts, the fakes, and what they are told to do."""
+
+    path: Path
+    run: RunLayout
+
+    def python(self, *lines: str) -> None:
+        """Let the worker do this."""
+        (self.path / "python.sh").write_text("\n".join(lines) + "\n")
+
+    def says(self, state: str) -> None:
+        """Let squeue say this of the job."""
+        (self.path / "state").write_text(f"{state}\n")
+
+    def refuses(self, command: str) -> None:
+        (self.path / f"{command}.rc").write_text("1\n")
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return {
+            "PATH": f"{self.path}:/usr/bin:/bin",
+            "WORLD": str(self.path),
+            "TMPDIR": str(self.path),
+            "SLURM_JOB_ID": "7",
+            "SLURM_JOB_NODELIST": "n1",
+            "SLURM_JOB_NUM_NODES": "1",
+            **more,
+        }
+
+    def start(self, **more: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["bash", self.run.script],
+            env=self.environment(**more),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def go(self, **more: str) -> int:
+        """Run the script to its end and return its exit code."""
+        process = self.start(**more)
+        process.communicate(timeout=30)
+        return process.returncode
+
+    @property
+    def calls(self) -> list[str]:
+        path = self.path / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def end(self, attempt: int = 1) -> dict[str, Any]:
+        return store.read_json(self.run.attempt(attempt).exit) or {}
+
+
+def make(tmp_path: Path, scheduler: str, **job: Any) -> World:
+    for name, body in FAKES.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    run = RunLayout(tmp_path / "runs" / "llama")
+    plan = planning.plan(
+        spec(python=str(tmp_path / "python"), **job),
+        site(scheduler=scheduler),
+        layout=run,
+        cwd=tmp_path,
+        python="",
+    )
+    store.create(run, render(plan))
+    world = World(tmp_path, run)
+    world.says("RUNNING")
+    return world
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return make(tmp_path, "slurm")
+
+
+def stops(*more: str) -> list[str]:
+    """Lines of a worker that hears a notice, saves a checkpoint and stops."""
+    return [
+        'touch "$FSDPQ_ATTEMPT_DIR/notice.0"',
+        f"echo '{STOPPED}' >\"$FSDPQ_ATTEMPT_DIR/status.json\"",
+        *more,
+    ]
+
+
+NEWER = 'sleep 0.02; mkdir -p "$FSDPQ_CHECKPOINT_DIR"; touch "$FSDPQ_CHECKPOINT_DIR/LATEST"'
+
+
+def test_notice_and_saved_puts_the_job_back(world: World) -> None:
+    world.python(*stops(NEWER))
+    assert world.go() == 0
+    assert world.calls == ["squeue --noheader --jobs=7 --format=%T", "scontrol requeue 7"]
+    assert (world.end()["action"], world.end()["code"]) == ("requeue", 0)
+    assert world.run.no_progress.read_text() == "0\n"
+    assert not world.run.finished.exists()
+
+
+@pytest.mark.parametrize(
+    "state", ["COMPLETING", "CANCELLED", "TIMEOUT", "PREEMPTED", "PENDING", ""]
+)
+def test_only_a_running_job_is_put_back(world: World, state: str) -> None:
+    world.says(state)
+    world.python(*stops(NEWER))
+    world.go()
+    assert not [call for call in world.calls if call.startswith("scontrol")]
+    end = world.end()
+    assert end["action"] == "none"
+    assert (state or "nothing") in end["why"]
+
+
+def test_a_cancelled_run_is_not_put_back(world: World) -> None:
+    world.python(*stops('touch "$FSDPQ_RUN_DIR/cancelled.json"'))
+    world.go()
+    assert world.calls == []
+    assert world.end()["why"] == "the run is cancelled"
+
+
+def test_a_requeue_that_is_refused_is_tried_with_leave(world: World) -> None:
+    world.refuses("requeue")
+    world.python(*stops(NEWER))
+    assert world.go() == 1
+    assert world.calls[1:] == [
+        "scontrol requeue 7",
+        "scontrol update JobId=7 Requeue=1",
+        "scontrol requeue 7",
+    ]
+    assert world.end()["action"] == "none"
+
+
+def test_notices_before_any_new_step_are_counted(world: World) -> None:
+    world.python(*stops())
+    codes = [world.go() for _ in range(3)]
+    assert codes == [0, 0, 1]
+    assert [world.end(n)["action"] for n in (1, 2, 3)] == ["requeue", "requeue", "stop"]
+    assert "stopped 3 times in a row" in world.end(3)["why"]
+    assert world.calls.count("scontrol requeue 7") == 2
+
+
+def test_a_newer_checkpoint_starts_the_count_anew(world: World) -> None:
+    world.python(*stops())
+    world.go()
+    world.go()
+    world.python(*stops(NEWER))
+    world.go()
+    world.python(*stops())
+    assert world.go() == 0
+    assert world.run.no_progress.read_text() == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "why"),
+    [
+        (["exit 3"], 3, "the workers ended without a status"),
+        (["kill -KILL $$"], 137, "the workers ended without a status"),
+        (
+            ['echo \'{"outcome": "failed"}\' >"$FSDPQ_ATTEMPT_DIR/status.json"', "exit 1"],
+            1,
+            "the workers failed",
+        ),
+        (
+            ['echo \'{"outcome": "no_checkpoint"}\' >"$FSDPQ_ATTEMPT_DIR/status.json"', "exit 1"],
+            1,
+            "the workers failed",
+        ),
+    ],
+)
+def test_every_other_end_is_left_to_the_watcher(
+    world: World, lines: list[str], code: int, why: str
+) -> None:
+    world.python(*lines)
+    assert world.go() == code
+    assert world.calls == []
+    assert (world.end()["action"], world.end()["why"], world.end()["code"]) == ("none", why, code)
+    assert not world.run.finished.exists()
+
+
+def test_a_script_that_knows_nothing_of_fsdpq_finishes_by_ending_well(world: World) -> None:
+    world.python("true")
+    assert world.go() == 0
+    assert world.end()["action"] == "finished"
+    assert world.run.finished.exists()
+    assert store.read_json(world.run.finished) is not None
+
+
+def test_one_that_ends_well_after_a_notice_has_not_finished(world: World) -> None:
+    world.python('touch "$FSDPQ_ATTEMPT_DIR/notice.0"')
+    assert world.go() == 0
+    assert not world.run.finished.exists()
+    assert world.end()["action"] == "requeue"
+
+
+def test_the_end_mark_beats_the_exit_code(world: World) -> None:
+    world.python('echo "{}" >"$FSDPQ_RUN_DIR/finished.json"', "exit 1")
+    assert world.go() == 0
+    assert world.end()["action"] == "finished"
+
+
+@pytest.mark.parametrize("mark", ["finished", "cancelled"])
+def test_a_run_that_is_over_is_not_started_again(world: World, mark: str) -> None:
+    (world.run.root / f"{mark}.json").touch()
+    world.python("touch $WORLD/started")
+    assert world.go() == 0
+    assert not (world.path / "started").exists()
+    assert list(world.run.attempts.iterdir()) == []
+
+
+def test_attempts_are_numbered_over_jobs_and_restarts(world: World) -> None:
+    world.python("exit 1")
+    world.go()
+    world.go(SLURM_RESTART_COUNT="1")
+    world.go(SLURM_JOB_ID="8")
+    found = [store.read_json(world.run.attempt(n).start) or {} for n in (1, 2, 3)]
+    assert [(f["job_id"], f["restart"]) for f in found] == [("7", 0), ("7", 1), ("8", 0)]
+    assert all(abs(f["started_at"] - time.time()) < 60 for f in found)
+    assert oct(world.run.attempt(1).root.stat().st_mode)[-3:] == "700"
+
+
+def test_ports_differ_between_attempts_and_jobs(world: World) -> None:
+    world.python('echo "$FSDPQ_PORT" >>"$WORLD/ports"', "exit 1")
+    for job in ("7", "8", "1000000"):
+        world.go(SLURM_JOB_ID=job)
+        world.go(SLURM_JOB_ID=job)
+    ports = [int(port) for port in (world.path / "ports").read_text().split()]
+    assert len(set(ports)) == 6
+    assert all(16384 <= port < 32768 for port in ports)
+
+
+@pytest.mark.parametrize("command", ["scontrol"])
+def test_a_node_list_that_cannot_be_read_ends_loudly(world: World, command: str) -> None:
+    (world.path / command).write_text("#!/bin/bash\nexit 1\n")
+    world.python("touch $WORLD/started")
+    assert world.go() == 1
+    assert not (world.path / "started").exists()
+
+
+# --- notices ----------------------------------------------------------------------------------
+
+# A worker that stops when the note appears, as the runtime does.
+LISTENS = [
+    'touch "$WORLD/listens"',
+    'until [ -e "$FSDPQ_NOTICE_FILE" ]; do sleep 0.02; done',
+    f"echo '{STOPPED}' >\"$FSDPQ_ATTEMPT_DIR/status.json\"",
+    NEWER,
+]
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM])
+def test_a_notice_to_the_batch_shell_reaches_the_workers(
+    world: World, number: signal.Signals
+) -> None:
+    world.python(*LISTENS)
+    process = world.start()
+    while not (world.path / "listens").exists():
+        time.sleep(0.01)
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert world.end()["action"] == "requeue"
+    name = number.name.removeprefix("SIG")
+    assert (world.run.attempt(1).root / "notice.batch").read_text().startswith(f"{name} ")
+    assert (world.run.attempt(1).root / "notice.0").exists()
+
+
+def test_signals_in_a_row_do_not_end_the_wait(world: World) -> None:
+    world.python(*LISTENS[:2], "sleep 0.5", *LISTENS[2:])
+    process = world.start()
+    while not (world.path / "listens").exists():
+        time.sleep(0.01)
+    for _ in range(5):
+        process.send_signal(signal.SIGUSR2)
+        time.sleep(0.05)
+    process.communicate(timeout=30)
+    assert (process.returncode, world.end()["action"]) == (0, "requeue")
+
+
+# --- the site local ---------------------------------------------------------------------------
+
+
+def test_on_one_machine_the_script_starts_itself_again(tmp_path: Path) -> None:
+    world = make(tmp_path, "local", restart={"max_no_progress": 3})
+    world.python(*stops())
+    assert world.go() == 1
+    assert world.calls == []
+    assert [world.end(n)["action"] for n in (1, 2, 3)] == ["requeue", "requeue", "stop"]
+    starts = [store.read_json(world.run.attempt(n).start) or {} for n in (1, 2, 3)]
+    assert [start["restart"] for start in starts] == [0, 1, 2]
+    assert len({start["job_id"] for start in starts}) == 1
+
+
+def test_what_the_scripts_write_is_json(world: World) -> None:
+    world.python(*stops(NEWER))
+    world.go()
+    for path in (world.run.attempt(1).start, world.run.attempt(1).exit):
+        json.loads(path.read_text())
