@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+
+from orchestrator import store, submission, watch
+from orchestrator.layout import RunLayout
+
+from .builders import NOW, make_run
+from .fake_cluster import Cluster
 
 FOLDER = Path(__file__).parent
 # They test what a process of its own does: signals, the death of a parent.
@@ -39,3 +46,22 @@ def weird_path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     path = tmp_path / str(request.param)
     path.mkdir()
     return path
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """A cluster without jobs in the place of every scheduler; time stands still."""
+    made = Cluster()
+    monkeypatch.setattr(watch, "scheduler_of", lambda kind, runs: made)
+    monkeypatch.setattr(submission, "submit_slurm", made.submit)
+    monkeypatch.setattr(time, "time", lambda: NOW)
+    return made
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunLayout:
+    """A run whose job 7 was submitted."""
+    layout = make_run(tmp_path / "llama", job_name="llama-1")
+    store.append(layout, "submitting")
+    store.append(layout, "submitted", job_id="7")
+    return layout

@@ -6,96 +6,25 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator import store, submission, watch
+from orchestrator import store, watch
 from orchestrator.decide import Over, Restart, StartNow, Wait
-from orchestrator.errors import ActionError, QueryError, SubmitError, SubmitUnknownError
 from orchestrator.layout import RunLayout
 from orchestrator.local.scheduler import LocalScheduler
-from orchestrator.scheduler import Answer, JobRecord, JobState
+from orchestrator.scheduler import JobState
 from orchestrator.slurm.client import SlurmScheduler
 from orchestrator.watch import Outcome
 
 from .builders import NOW, make_run, rank_error
+from .fake_cluster import Cluster
 
 S = JobState
-
-
-class Cluster:
-    """A scheduler whose jobs a test sets, and that keeps what it was told to do."""
-
-    def __init__(self) -> None:
-        self.found: list[JobRecord] = []
-        self.done: list[tuple[str, ...]] = []
-        self.refuses: set[str] = set()
-        self.silent = False
-        self.next_id = 8
-        self.before_answer: Callable[[], None] = lambda: None
-
-    def put(self, job_id: str = "7", state: JobState = S.RUNNING, **changes: Any) -> None:
-        """Let there be one job."""
-        ended = {"end": NOW - 60, "exit_code": 1} if state.ended else {}
-        fields = {"job_id": job_id, "name": "llama-1", "state": state, "restart": 0, **ended}
-        self.found = [JobRecord(**{**fields, **changes})]
-
-    def _do(self, *what: str) -> None:
-        self.done.append(what)
-        if what[0] in self.refuses:
-            raise ActionError(what, returncode=1, stderr="refused")
-
-    def jobs(self, names: Sequence[str], *, ids: Sequence[str] = ()) -> Answer:
-        self.before_answer()
-        if self.silent:
-            raise QueryError(["squeue"], returncode=1, stderr="down")
-        return Answer(tuple(self.found))
-
-    def requeue(self, job_id: str) -> None:
-        self._do("requeue", job_id)
-        self.put(job_id, S.PENDING, restart=1, reason="BeginTime")
-
-    def start_now(self, job_id: str) -> None:
-        self._do("start now", job_id)
-
-    def cancel(self, job_id: str) -> None:
-        self._do("cancel", job_id)
-        self.found = []
-
-    def notify(self, job_id: str, *, signal: str) -> None:
-        self._do("notify", job_id, signal)
-
-    def submit(self, layout: RunLayout) -> str:
-        self.done.append(("submit",))
-        if "submit" in self.refuses:
-            raise SubmitError(["sbatch"], returncode=1, stderr="Invalid account")
-        if "answer" in self.refuses:
-            raise SubmitUnknownError(["sbatch"], returncode=1, stderr="Socket timed out")
-        job_id, self.next_id = str(self.next_id), self.next_id + 1
-        self.put(job_id, S.PENDING)
-        return job_id
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    made = Cluster()
-    monkeypatch.setattr(watch, "scheduler_of", lambda kind, runs: made)
-    monkeypatch.setattr(submission, "submit_slurm", made.submit)
-    monkeypatch.setattr(time, "time", lambda: NOW)
-    return made
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> RunLayout:
-    """A run whose job 7 was submitted."""
-    layout = make_run(tmp_path / "llama", job_name="llama-1")
-    store.append(layout, "submitting")
-    store.append(layout, "submitted", job_id="7")
-    return layout
 
 
 def once(run: RunLayout) -> Outcome:

@@ -1,0 +1,67 @@
+"""A scheduler whose jobs a test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from orchestrator.errors import ActionError, QueryError, SubmitError, SubmitUnknownError
+from orchestrator.layout import RunLayout
+from orchestrator.scheduler import Answer, JobRecord, JobState
+
+from .builders import NOW
+
+S = JobState
+
+
+class Cluster:
+    """A scheduler whose jobs a test sets, and that keeps what it was told to do."""
+
+    def __init__(self) -> None:
+        self.found: list[JobRecord] = []
+        self.done: list[tuple[str, ...]] = []
+        self.refuses: set[str] = set()
+        self.silent = False
+        self.next_id = 8
+        self.before_answer: Callable[[], None] = lambda: None
+
+    def put(self, job_id: str = "7", state: JobState = S.RUNNING, **changes: Any) -> None:
+        """Let there be one job."""
+        ended = {"end": NOW - 60, "exit_code": 1} if state.ended else {}
+        fields = {"job_id": job_id, "name": "llama-1", "state": state, "restart": 0, **ended}
+        self.found = [JobRecord(**{**fields, **changes})]
+
+    def _do(self, *what: str) -> None:
+        self.done.append(what)
+        if what[0] in self.refuses:
+            raise ActionError(what, returncode=1, stderr="refused")
+
+    def jobs(self, names: Sequence[str], *, ids: Sequence[str] = ()) -> Answer:
+        self.before_answer()
+        if self.silent:
+            raise QueryError(["squeue"], returncode=1, stderr="down")
+        return Answer(tuple(self.found))
+
+    def requeue(self, job_id: str) -> None:
+        self._do("requeue", job_id)
+        self.put(job_id, S.PENDING, restart=1, reason="BeginTime")
+
+    def start_now(self, job_id: str) -> None:
+        self._do("start now", job_id)
+
+    def cancel(self, job_id: str) -> None:
+        self._do("cancel", job_id)
+        self.found = []
+
+    def notify(self, job_id: str, *, signal: str) -> None:
+        self._do("notify", job_id, signal)
+
+    def submit(self, layout: RunLayout) -> str:
+        self.done.append(("submit",))
+        if "submit" in self.refuses:
+            raise SubmitError(["sbatch"], returncode=1, stderr="Invalid account")
+        if "answer" in self.refuses:
+            raise SubmitUnknownError(["sbatch"], returncode=1, stderr="Socket timed out")
+        job_id, self.next_id = str(self.next_id), self.next_id + 1
+        self.put(job_id, S.PENDING)
+        return job_id

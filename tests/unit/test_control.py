@@ -1,0 +1,128 @@
+"""What a user asks of a run, with a cluster that is a list of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from orchestrator import control, store
+from orchestrator.errors import QueryError, RunError
+from orchestrator.layout import RunLayout
+from orchestrator.scheduler import JobState
+
+from .fake_cluster import Cluster
+
+S = JobState
+
+
+def cancel(layout: RunLayout, *, now: bool = False) -> str:
+    return control.cancel(layout, store.load_plan(layout), now=now)
+
+
+def requeue(layout: RunLayout) -> str:
+    return control.requeue(layout, store.load_plan(layout)).text
+
+
+@pytest.mark.parametrize(
+    ("state", "now", "done"),
+    [
+        (S.RUNNING, False, ("notify", "7", "USR2")),
+        (S.RUNNING, True, ("cancel", "7")),
+        (S.PENDING, False, ("cancel", "7")),
+    ],
+)
+def test_cancelling_saves_first_what_runs(
+    cluster: Cluster, run: RunLayout, state: JobState, now: bool, done: tuple[str, ...]
+) -> None:
+    cluster.put(state=state)
+    assert "cancelled" in cancel(run, now=now)
+    assert cluster.done == [done]
+    assert run.cancelled.exists()
+
+
+def test_the_mark_comes_before_the_signal(cluster: Cluster, run: RunLayout) -> None:
+    cluster.put(state=S.RUNNING)
+    marked: list[bool] = []
+    cluster.before_answer = lambda: marked.append(run.cancelled.exists())
+    cancel(run)
+    assert marked == [True]
+
+
+def test_the_mark_stands_although_nobody_answers(cluster: Cluster, run: RunLayout) -> None:
+    cluster.silent = True
+    with pytest.raises(QueryError):
+        cancel(run)
+    assert run.cancelled.exists()
+
+
+def test_cancelling_twice_keeps_the_first_mark(cluster: Cluster, run: RunLayout) -> None:
+    cluster.put(state=S.RUNNING)
+    cancel(run)
+    mark = run.cancelled.read_bytes()
+    cancel(run, now=True)
+    assert run.cancelled.read_bytes() == mark
+    assert cluster.done[-1] == ("cancel", "7")
+
+
+def test_a_job_that_has_ended_is_not_told_anything(cluster: Cluster, run: RunLayout) -> None:
+    cluster.put(state=S.FAILED)
+    cancel(run)
+    assert cluster.done == []
+
+
+@pytest.mark.parametrize("command", [cancel, requeue])
+def test_a_finished_run_is_left_alone(
+    cluster: Cluster, run: RunLayout, command: Callable[[RunLayout], str]
+) -> None:
+    run.finished.write_text("{}")
+    cluster.put(state=S.RUNNING)
+    with pytest.raises(RunError, match="is finished"):
+        command(run)
+    assert cluster.done == []
+
+
+def test_requeueing_what_trains_sends_the_notice(cluster: Cluster, run: RunLayout) -> None:
+    cluster.put(state=S.RUNNING)
+    assert "saves and starts again" in requeue(run)
+    assert cluster.done == [("notify", "7", "USR2")]
+
+
+def test_requeueing_what_waits_takes_back_its_delay(cluster: Cluster, run: RunLayout) -> None:
+    cluster.put(state=S.PENDING, reason="BeginTime", restart=1)
+    requeue(run)
+    assert cluster.done == [("start now", "7")]
+
+
+@pytest.mark.parametrize("state", [S.FAILED, S.CANCELLED, S.TIMEOUT, None])
+def test_requeueing_what_is_over_submits_it_anew(
+    cluster: Cluster, run: RunLayout, state: JobState | None
+) -> None:
+    if state is not None:
+        cluster.put(state=state)
+    store.mark_cancelled(run, by="alice")
+    run.no_progress.write_text("3\n")
+    store.append(run, "gave up", cause="worker error", why="three times")
+    assert "submitted job 8" in requeue(run)
+    assert not run.cancelled.exists()
+    assert not run.no_progress.exists()
+    kinds = [event["kind"] for event in store.events(run)]
+    assert kinds[-3:] == ["restart", "submitting", "submitted"]
+
+
+def test_requeueing_while_nobody_answers_submits_nothing(cluster: Cluster, run: RunLayout) -> None:
+    cluster.silent = True
+    store.mark_cancelled(run, by="alice")
+    with pytest.raises(QueryError):
+        requeue(run)
+    assert run.cancelled.exists()
+    assert cluster.done == []
+
+
+def test_what_is_still_being_cancelled_cannot_be_started(cluster: Cluster, run: RunLayout) -> None:
+    cluster.put(state=S.RUNNING)
+    store.mark_cancelled(run, by="alice")
+    with pytest.raises(RunError, match="still being cancelled"):
+        requeue(run)
+    assert cluster.done == []
+    assert run.cancelled.exists()

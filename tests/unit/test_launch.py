@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import launch, store, watch
+from orchestrator.errors import RunError, SubmitError, SubmitUnknownError
+from orchestrator.plan import LaunchPlan
+
+from .builders import write_job
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def prepare(here: Path, **job: Any) -> launch.Launch:
+    return launch.prepare(write_job(here, **job), runs=Path("runs"), site=None, overrides=[])
+
+
+def test_what_is_prepared(here: Path) -> None:
+    prepared = prepare(here, args=["--x", "1"])
+    assert prepared.layout.root == here / "runs" / "llama"
+    assert prepared.plan.python == sys.executable
+    assert prepared.plan.workdir == str(here)
+    assert set(prepared.files) == {"job.yaml", "spec.json", "plan.json", "script.sbatch", "node.sh"}
+    assert LaunchPlan.from_json(json.loads(prepared.files["plan.json"])) == prepared.plan
+    assert json.loads(prepared.files["spec.json"])["args"] == ["--x", "1"]
+    assert not (here / "runs").exists()
+
+
+def test_the_reference_trainer_gets_its_part_of_the_job(here: Path) -> None:
+    train = {
+        "model": {"config": {"model_type": "llama"}},
+        "data": {"text_files": ["x"], "seq_len": 8},
+        "steps": 30,
+        "global_batch": 8,
+    }
+    files = prepare(here, script=None, train=train).files
+    data = json.loads(files["train.json"])
+    assert data["steps"] == 30
+    assert data["data"]["text_files"] == [str(here / "x")]
+
+
+def test_no_secret_of_the_environment_is_written_down(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hunter2-hunter2")
+    assert "hunter2" not in json.dumps(prepare(here).files)
+
+
+@pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs that were submitted."""
+    done: list[str] = []
+
+    def submit(layout: Any, plan: LaunchPlan) -> str:
+        assert store.load_plan(layout) == plan
+        assert layout.script.is_file()
+        done.append(layout.name)
+        return "7"
+
+    monkeypatch.setattr(watch, "submit", submit)
+    return done
+
+
+def test_submitting_makes_the_run_first(here: Path, submitted: list[str]) -> None:
+    prepared = prepare(here)
+    assert launch.submit(prepared) == "7"
+    assert submitted == ["llama"]
+    found = {
+        path.name: path.read_text() for path in prepared.layout.root.iterdir() if path.is_file()
+    }
+    assert found.items() >= prepared.files.items()
+    (event,) = store.events(prepared.layout)
+    assert (event["kind"], event["job_name"]) == ("created", prepared.plan.job_name)
+
+
+def test_a_name_is_used_once(here: Path, submitted: list[str]) -> None:
+    launch.submit(prepare(here))
+    with pytest.raises(RunError, match="there is a run of this name already"):
+        launch.submit(prepare(here))
+    assert submitted == ["llama"]
+
+
+def test_a_refused_job_leaves_no_run(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> str:
+        raise SubmitError(["sbatch"], returncode=1, stderr="Invalid account")
+
+    monkeypatch.setattr(watch, "submit", refuse)
+    with pytest.raises(SubmitError, match="Invalid account"):
+        launch.submit(prepare(here))
+    assert list((here / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [SubmitUnknownError(["sbatch"], returncode=124, stderr=""), KeyboardInterrupt(), OSError("x")],
+)
+def test_a_job_that_may_exist_keeps_its_run(
+    here: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(*_: Any) -> str:
+        raise error
+
+    monkeypatch.setattr(watch, "submit", fail)
+    prepared = prepare(here)
+    with pytest.raises(type(error)):
+        launch.submit(prepared)
+    assert prepared.layout.plan.is_file()
