@@ -110,9 +110,7 @@ def test_notices_before_the_first_step_do_not_loop_for_ever(
 
 
 def test_a_lead_beyond_the_time_limit_is_refused(user: FsdpqUser) -> None:
-    job = user.job_file(
-        "late", script=__file__, time_limit="00:02:00", notice={"lead_s": 120}
-    )
+    job = user.job_file("late", script=__file__, time_limit="00:02:00", notice={"lead_s": 120})
     done = user.fsdpq("submit", str(job), check=False)
     assert done.returncode == 1
     assert "notice.lead_s is 120" in done.stderr

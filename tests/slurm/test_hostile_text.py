@@ -52,7 +52,7 @@ def test_folders_with_hostile_names_work(cluster: Cluster, user: FsdpqUser) -> N
     run = RunLayout(folder / "hostile")
     cluster.wait_for(run.finished.exists, 90, "it finishes")
     assert [line["step"] for line in steps(run)] == [1, 2, 3]
-    assert "finished" in run.output.read_text()
+    cluster.wait_for(lambda: "finished" in run.output.read_text(), 20, "the shell says so")
     assert no_canary(user)
 
 

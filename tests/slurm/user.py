@@ -87,6 +87,11 @@ class FsdpqUser:
     def watch_once(self, run: str) -> None:
         self.fsdpq("watch", run, "--once")
 
+    def sbatch(self, run: RunLayout, *options: str) -> None:
+        """Submit a run's script by hand."""
+        argv = ["sbatch", *options, str(run.script)]
+        self.cluster.run(argv, cwd=self.home, env=self._env)
+
     def live_jobs(self) -> list[str]:
         """Return the ids of alice's jobs that wait or run."""
         queue = ["squeue", "--noheader", "--user=alice", "--format=%A"]
