@@ -254,9 +254,7 @@ def test_a_mistake_is_one_message_and_leaves_nothing(
 @pytest.mark.parametrize(
     "args",
     [
-        ["submit", "caf\udce9"],
         ["submit", "job.yaml", "--set", "name=caf\udce9"],
-        ["submit", "job.yaml", "--site", "caf\udce9"],
         ["submit", "job.yaml", "--runs", "caf\udce9"],
         ["status", "caf\udce9"],
     ],
