@@ -30,12 +30,17 @@ for kind in ("templates", "site"):
 """
 
 
-def run(argv: Sequence[str | Path], cwd: Path = Path("/")) -> str:
-    """Run a command without this environment's paths and return what it printed."""
+def attempt(argv: Sequence[str | Path], cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command without this environment's paths."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP_", "VIRTUAL_"))}
     words = [str(word) for word in argv]
-    done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+    return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+def run(argv: Sequence[str | Path], cwd: Path = Path("/")) -> str:
+    """Run a command that must work and return what it printed."""
+    done = attempt(argv, cwd)
+    assert done.returncode == 0, f"{argv}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
@@ -190,13 +195,7 @@ def test_a_broken_installation_says_so(tmp_path: Path, direct: Path) -> None:
     shutil.rmtree(module.parent / "templates")
     (tmp_path / "train.py").touch()
     (tmp_path / "job.yaml").write_text("site: local\nscript: train.py\n")
-    done = subprocess.run(
-        [bin_ / "fsdpq", "render", tmp_path / "job.yaml"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd="/",
-    )
+    done = attempt([bin_ / "fsdpq", "render", tmp_path / "job.yaml"], cwd=Path("/"))
     assert done.returncode == 1
     assert "installed without its templates/ files" in done.stderr
     assert "Traceback" not in done.stderr
