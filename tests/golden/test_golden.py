@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.profile import shipped
+
 from .cases import CASES, HERE, rendered
 
 KEPT = sorted([*HERE.glob("*.sbatch"), *HERE.glob("*.node.sh")])
@@ -22,6 +24,10 @@ def test_scripts_are_what_they_were(name: str) -> None:
     for file, text in rendered(name).items():
         kept = (HERE / file).read_bytes().decode()
         assert text == kept, f"{file} differs; if that is meant: python -m tests.golden.regenerate"
+
+
+def test_every_shipped_site_has_a_case() -> None:
+    assert {case.site for case in CASES.values()} == set(shipped())
 
 
 def test_no_golden_script_is_left_over() -> None:
