@@ -182,7 +182,7 @@ def test_no_time_is_none_and_never_0(text: str) -> None:
 @pytest.fixture
 def new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The login node's clock is in New York."""
-    monkeypatch.setenv("TZ", "America/New_York")
+    monkeypatch.setenv("TZ", "EST5EDT,M3.2.0,M11.1.0")
     time.tzset()
     yield
     monkeypatch.undo()

@@ -155,7 +155,9 @@ def test_a_local_run_leaves_its_id_and_outlives_its_starter(
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     layout = make_run(tmp_path / "it's $a; b" / "llama", scheduler="local")
     done = tmp_path / "done"
-    layout.script.write_text(f"#!/bin/bash\nps -o sid= $$ >{shlex.quote(str(done))}\n")
+    layout.script.write_text(
+        f"#!/bin/bash\ncut -d  -f 6 /proc/$$/stat >{{shlex.quote(str(done))}}\n"
+    )
     job_id = submission.submit_local(layout)
     assert job_id.isdigit()
     for _ in range(100):
