@@ -155,9 +155,8 @@ def test_a_local_run_leaves_its_id_and_outlives_its_starter(
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     layout = make_run(tmp_path / "it's $a; b" / "llama", scheduler="local")
     done = tmp_path / "done"
-    layout.script.write_text(
-        f"#!/bin/bash\ncut -d  -f 6 /proc/$$/stat >{{shlex.quote(str(done))}}\n"
-    )
+    session = "read -r -a fields </proc/$$/stat\necho ${fields[5]}"
+    layout.script.write_text(f"#!/bin/bash\n{session} >{shlex.quote(str(done))}\n")
     job_id = submission.submit_local(layout)
     assert job_id.isdigit()
     for _ in range(100):
