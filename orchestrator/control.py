@@ -4,6 +4,7 @@ import getpass
 from typing import NamedTuple
 
 from orchestrator import observe, store, watch
+from orchestrator.decide import BY_HAND
 from orchestrator.errors import RunError
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
@@ -64,7 +65,7 @@ def requeue(layout: RunLayout, plan: LaunchPlan) -> Requeued:
     store.append(
         layout,
         "restart",
-        cause="by hand",
+        cause=BY_HAND,
         why=f"asked for by {getpass.getuser()}",
         checkpoint_step=observe.checkpoint_step(layout),
         how="resubmit",

@@ -6,9 +6,9 @@ here, and only when no job of the run is alive.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from orchestrator.attempt import Attempt
+from orchestrator.classify import Cause, classify
 from orchestrator.scheduler import JobRecord, JobState
 
 # Reasons of squeue for a job that waits for a human, and never starts by itself.
@@ -31,22 +31,7 @@ SUBMIT_SETTLE_S = 120.0
 # After `fsdpq cancel` the workers have this long to save before the job is ended for them.
 CANCEL_SETTLE_S = 600.0
 START_NOW_TRIES = 5
-
-
-class Cause(StrEnum):
-    """Why an attempt ended."""
-
-    FINISHED = "finished"
-    NOTICE = "notice, saved"
-    PREEMPTED = "preempted"
-    TIME_LIMIT = "time limit"
-    NODE_FAILURE = "node failure"
-    OUT_OF_MEMORY = "out of memory"
-    WORKER_ERROR = "worker error"
-    CHECKPOINT = "no usable checkpoint"
-    NO_PROGRESS = "no progress"
-    CANCELLED = "cancelled"
-    GONE = "gone without a word"
+BY_HAND = "by hand"
 
 
 # Ends that say something about the program: these are not repeated for ever.
@@ -161,16 +146,20 @@ def decide(seen: Observation, past: History, policy: Policy) -> Action:
         return Over("finished", "the last step is done", Cause.FINISHED)
     if seen.cancelled_at is not None:
         return _cancelled(seen, live)
-    if past.gave_up:
-        return Over("failed", past.gave_up.why, past.gave_up.cause)
     if seen.jobs is None:
-        return Wait("unreachable", "the scheduler does not answer; nothing is done until it does")
+        return _unreachable("the scheduler does not answer")
     if live:
         return _alive(live[0], past)
-    return _ended(seen, past, policy)
+    return past.gave_up or _ended(seen, past, policy)
+
+
+def _unreachable(why: str) -> Wait:
+    return Wait("unreachable", f"{why}; nothing is done until it does")
 
 
 def _cancelled(seen: Observation, live: list[JobRecord]) -> Action:
+    if seen.jobs is None:
+        return _unreachable("cancelled, but the scheduler does not answer")
     asked_s = seen.now - (seen.cancelled_at or seen.now)
     waiting = [job.job_id for job in live if job.state is JobState.PENDING]
     late = [job.job_id for job in live] if asked_s > CANCEL_SETTLE_S else waiting
@@ -215,12 +204,16 @@ def _pending(job: JobRecord, past: History) -> Action:
 def _ended(seen: Observation, past: History, policy: Policy) -> Action:
     """Decide for a run without a live job."""
     job = seen.jobs[0] if seen.jobs else None
-    if job is None and seen.silent:
-        return Wait("unreachable", f"accounting does not answer: {seen.silent}")
-    if job is None and past.asked_at is not None:
+    if past.asked_at is not None:
         if seen.now - past.asked_at < SUBMIT_SETTLE_S:
             return Wait("waiting", "a submission got no answer; its job may still turn up")
         return Restart(_key(past), None, Cause.GONE, "the submission got no answer and no job")
+    if job is None and seen.silent:
+        return _unreachable(f"accounting does not answer ({seen.silent})")
+    if job is not None and not job.state.ended:
+        # The queue has lost it, or has a word for it that we do not know.
+        why = f"accounting calls job {job.job_id} {job.state}, and the queue does not know it"
+        return Wait("unknown", f"{why}; if it is gone: `fsdpq requeue`")
     if job is not None and job.end is not None and seen.now - job.end < SETTLE_S:
         return Wait("stopping", f"job {job.job_id} has just ended; Slurm may put it back")
     return _restart(seen, past, policy, job)
@@ -253,18 +246,22 @@ def _key(past: History, job: JobRecord | None = None) -> str:
 
 def _attempt_of(job: JobRecord | None, attempt: Attempt | None) -> Attempt | None:
     """Return the attempt if it is one of the job that ended; a job may never have started."""
-    if job is None or attempt is None or attempt.job_id == job.job_id:
+    if job is None or attempt is None:
         return attempt
-    return None
+    same_start = job.restart is None or job.restart == attempt.restart
+    return attempt if attempt.job_id == job.job_id and same_start else None
 
 
 def _without_progress(past: History, checkpoint_step: int | None) -> int:
-    """Return how many of the last restarts brought no newer checkpoint."""
+    """Return how many restarts there were since the newest checkpoint, or since one by hand.
+
+    Restarts after preemptions and lost nodes are passed over: they say nothing about the program.
+    """
     count = 0
     for cause, step in reversed(past.restarts):
-        if cause not in _COUNTED or step != checkpoint_step:
+        if step != checkpoint_step or cause == BY_HAND:
             break
-        count += 1
+        count += cause in _COUNTED
     return count
 
 
@@ -273,64 +270,3 @@ def _give_up(idle: int, why: str) -> str:
         f"{why}. Restarted {idle} times without a newer checkpoint, so it is not tried again."
         " Mend the cause, then `fsdpq requeue`"
     )
-
-
-def classify(job: JobRecord | None, attempt: Attempt | None) -> tuple[Cause, str]:
-    """Return why a job ended, and a sentence that says so.
-
-    From evidence: what the workers wrote, then the scheduler's record. Never from the clock.
-    """
-    if job is not None and job.state is JobState.CANCELLED:
-        by = job.reason.removeprefix("CANCELLED ") or "by scancel"
-        return Cause.CANCELLED, f"job {job.job_id} was cancelled {by}; nothing restarts it"
-    if attempt is not None and attempt.outcome == "no_checkpoint":
-        return Cause.CHECKPOINT, attempt.reason
-    if job is None and attempt is not None and attempt.action == "none" and attempt.noticed:
-        return _forgotten(attempt)
-    if attempt is not None and attempt.action == "stop":
-        return Cause.NO_PROGRESS, f"{attempt.why}; see notice.lead_s and the save time"
-    if attempt is not None and attempt.outcome == "stopped":
-        return Cause.NOTICE, f"attempt {attempt.number} stopped for a notice and saved"
-    if attempt is not None and attempt.error is not None:
-        return _error(attempt)
-    return _from_record(job, attempt)
-
-
-def _error(attempt: Attempt) -> tuple[Cause, str]:
-    error = attempt.error
-    assert error is not None
-    rank = f"rank {error.rank} on {error.node}"
-    return Cause.WORKER_ERROR, f"{rank} failed: {error.exception}"
-
-
-_RECORDS = {
-    JobState.PREEMPTED: Cause.PREEMPTED,
-    JobState.TIMEOUT: Cause.TIME_LIMIT,
-    JobState.DEADLINE: Cause.TIME_LIMIT,
-    JobState.NODE_FAIL: Cause.NODE_FAILURE,
-    JobState.BOOT_FAIL: Cause.NODE_FAILURE,
-    JobState.OUT_OF_MEMORY: Cause.OUT_OF_MEMORY,
-}
-
-
-def _from_record(job: JobRecord | None, attempt: Attempt | None) -> tuple[Cause, str]:
-    if job is None:
-        return Cause.GONE, "the scheduler has no record of a job of this run"
-    cause = _RECORDS.get(job.state, Cause.WORKER_ERROR)
-    ended = f"job {job.job_id} ended as {job.state}"
-    if cause is not Cause.WORKER_ERROR:
-        return cause, f"{ended} before it could save"
-    code = f", exit code {job.exit_code}" + (f", signal {job.signal}" if job.signal else "")
-    if attempt is None:
-        return cause, f"{ended}{code} before the script started; see batch.log"
-    return cause, f"{ended}{code}, and no rank left an error; see `fsdpq logs`"
-
-
-def _forgotten(attempt: Attempt) -> tuple[Cause, str]:
-    """Return why a job that heard a notice and was not put back is not restarted either.
-
-    scancel, the time limit and a lost node all look like this once the scheduler has forgotten
-    the job, and the first of them is final.
-    """
-    why = f"{attempt.why}, and the scheduler no longer says whether its user cancelled it"
-    return Cause.NO_PROGRESS, f"{why}. If nobody did: `fsdpq requeue`"

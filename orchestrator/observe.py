@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from orchestrator import checkpoint, facts, store
-from orchestrator.decide import Cause, History, Observation, Over
+from orchestrator.classify import Cause
+from orchestrator.decide import History, Observation, Over
 from orchestrator.errors import QueryError
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
@@ -82,7 +83,7 @@ def history(events: Iterable[dict[str, Any]]) -> History:
             case "submitting":
                 asked_at = event.get("at")
             case "submitted":
-                asked_at = None
+                asked_at = gave_up = None
                 if event.get("job_id") not in submitted:
                     submitted.append(str(event.get("job_id")))
             case "refused":

@@ -104,7 +104,8 @@ def nccl_version() -> str:
     """Return NCCL's version, or a dash."""
     if not torch.cuda.is_available():
         return "-"
-    return ".".join(str(part) for part in torch.cuda.nccl.version())
+    version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+    return ".".join(str(part) for part in version)
 
 
 def measure(args: argparse.Namespace, runs: Path) -> dict[str, Any]:

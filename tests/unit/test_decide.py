@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.classify import Cause
 from orchestrator.decide import (
     CANCEL_SETTLE_S,
     SETTLE_S,
@@ -14,7 +15,6 @@ from orchestrator.decide import (
     SUBMIT_SETTLE_S,
     Action,
     CancelJobs,
-    Cause,
     History,
     Observation,
     Over,
@@ -413,7 +413,6 @@ def test_an_unanswered_submission_that_turns_up_is_the_job() -> None:
     assert brief(act(seen(job(state=S.PENDING)), history)) == ("wait", "pending")
 
 
-@pytest.mark.xfail(strict=False, reason="decide looks at the old record before the submission")
 @pytest.mark.parametrize("in_queue", [True, False])
 def test_an_unanswered_resubmission_is_looked_for_although_the_old_job_is_known(
     in_queue: bool,
@@ -555,7 +554,6 @@ def test_an_end_before_the_script_started_points_to_the_log() -> None:
     assert "batch.log" in action.why
 
 
-@pytest.mark.xfail(strict=False, reason="decide takes a survivor's error for the cause")
 @pytest.mark.parametrize(
     ("state", "cause"),
     [
@@ -573,18 +571,15 @@ def test_slurms_own_word_on_an_end_beats_the_errors_of_survivors(
     assert action.cause is cause
 
 
-@pytest.mark.xfail(strict=False, reason="decide calls a run over that it cannot see")
 def test_a_cancelled_run_is_not_over_while_nobody_answers() -> None:
     silent = dataclasses.replace(gone(cancelled_at=NOW - 5), jobs=None)
     assert brief(act(silent)) == ("wait", "unreachable")
 
 
-@pytest.mark.xfail(strict=False, reason="decide does not look at the queue any more then")
 def test_a_run_that_was_given_up_and_is_started_by_hand_runs() -> None:
     assert brief(act(seen(job("8")), past(gave_up=GIVEN_UP))) == ("wait", "running")
 
 
-@pytest.mark.xfail(strict=False, reason="a restart for another cause ends the count")
 def test_preemptions_between_errors_do_not_refill_the_budget() -> None:
     restarts = ((Cause.WORKER_ERROR, 5), (Cause.PREEMPTED, 5)) * 3
     assert isinstance(act(failing(Cause.WORKER_ERROR, 5), past(restarts=restarts)), Over)
@@ -613,7 +608,6 @@ def test_every_action_has_a_reason_and_a_state_that_is_promised(
                 assert in_queue or action.job_id is None
 
 
-@pytest.mark.xfail(strict=False, reason="decide takes what only accounting has for an end")
 @pytest.mark.parametrize("state", [S.RUNNING, S.PENDING, S.REQUEUED, S.UNKNOWN])
 def test_what_accounting_does_not_call_an_end_is_none(state: JobState) -> None:
     # A word that we do not know, or a job that the queue has lost and the database has not.

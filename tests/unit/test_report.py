@@ -11,10 +11,10 @@ import pytest
 
 from orchestrator import report
 from orchestrator.attempt import Attempt
+from orchestrator.classify import Cause
 from orchestrator.decide import (
     Action,
     CancelJobs,
-    Cause,
     Observation,
     Over,
     Restart,

@@ -180,7 +180,6 @@ def test_an_unanswered_submission_is_not_repeated_at_once(
     assert once(run).note == "submitted job 8"
 
 
-@pytest.mark.xfail(strict=False, reason="decide looks at the old record before the submission")
 def test_an_unanswered_resubmission_is_not_repeated_at_once(
     cluster: Cluster, run: RunLayout
 ) -> None:

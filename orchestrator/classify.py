@@ -1,0 +1,82 @@
+"""Why an attempt ended: from what the workers wrote and the scheduler's record. Pure."""
+
+from enum import StrEnum
+
+from orchestrator.attempt import Attempt, RankError
+from orchestrator.scheduler import JobRecord, JobState
+
+
+class Cause(StrEnum):
+    """Why an attempt ended."""
+
+    FINISHED = "finished"
+    NOTICE = "notice, saved"
+    PREEMPTED = "preempted"
+    TIME_LIMIT = "time limit"
+    NODE_FAILURE = "node failure"
+    OUT_OF_MEMORY = "out of memory"
+    WORKER_ERROR = "worker error"
+    CHECKPOINT = "no usable checkpoint"
+    NO_PROGRESS = "no progress"
+    CANCELLED = "cancelled"
+    GONE = "gone without a word"
+
+
+def classify(job: JobRecord | None, attempt: Attempt | None) -> tuple[Cause, str]:
+    """Return why a job ended, and a sentence that says so.
+
+    From evidence: what the workers wrote, then the scheduler's record. Never from the clock.
+    """
+    if job is not None and job.state is JobState.CANCELLED:
+        by = job.reason.removeprefix("CANCELLED ") or "by scancel"
+        return Cause.CANCELLED, f"job {job.job_id} was cancelled {by}; nothing restarts it"
+    if attempt is not None and attempt.outcome == "no_checkpoint":
+        return Cause.CHECKPOINT, attempt.reason
+    if job is None and attempt is not None and attempt.action == "none" and attempt.noticed:
+        return _forgotten(attempt)
+    if attempt is not None and attempt.action == "stop":
+        return Cause.NO_PROGRESS, f"{attempt.why}; see notice.lead_s and the save time"
+    if attempt is not None and attempt.outcome == "stopped":
+        return Cause.NOTICE, f"attempt {attempt.number} stopped for a notice and saved"
+    # Slurm's own word goes before the errors of ranks: those of survivors follow from it.
+    told = job is not None and job.state in _RECORDS
+    if attempt is not None and attempt.error is not None and not told:
+        return Cause.WORKER_ERROR, _name(attempt.error)
+    return _from_record(job, attempt)
+
+
+def _name(error: RankError) -> str:
+    return f"rank {error.rank} on {error.node} failed: {error.exception}"
+
+
+_RECORDS = {
+    JobState.PREEMPTED: Cause.PREEMPTED,
+    JobState.TIMEOUT: Cause.TIME_LIMIT,
+    JobState.DEADLINE: Cause.TIME_LIMIT,
+    JobState.NODE_FAIL: Cause.NODE_FAILURE,
+    JobState.BOOT_FAIL: Cause.NODE_FAILURE,
+    JobState.OUT_OF_MEMORY: Cause.OUT_OF_MEMORY,
+}
+
+
+def _from_record(job: JobRecord | None, attempt: Attempt | None) -> tuple[Cause, str]:
+    if job is None:
+        return Cause.GONE, "the scheduler has no record of a job of this run"
+    cause = _RECORDS.get(job.state, Cause.WORKER_ERROR)
+    ended = f"job {job.job_id} ended as {job.state}"
+    if cause is not Cause.WORKER_ERROR:
+        return cause, f"{ended} before it could save"
+    code = f", exit code {job.exit_code}" + (f", signal {job.signal}" if job.signal else "")
+    if attempt is None:
+        return cause, f"{ended}{code} before the script started; see batch.log"
+    return cause, f"{ended}{code}, and no rank left an error; see `fsdpq logs`"
+
+
+def _forgotten(attempt: Attempt) -> tuple[Cause, str]:
+    """Return why a job that heard a notice and was not put back is not restarted either.
+
+    scancel, the time limit and a lost node all look like this once the scheduler has forgotten
+    the job, and the first of them is final.
+    """
+    why = f"{attempt.why}, and the scheduler no longer says whether its user cancelled it"
+    return Cause.NO_PROGRESS, f"{why}. If nobody did: `fsdpq requeue`"
