@@ -6,13 +6,17 @@
     with runtime.guard(run):                    # an exception leaves an error file, not a hang
         ...                                     # init_process_group, model, optimizer
         checkpoint = run.resume()               # the newest complete one, the same on all ranks
-        for step in range(checkpoint.step if checkpoint else 0, steps):
-            train(step)
-            run.heartbeat(step + 1)
-            if notice := run.should_stop():     # all ranks agree
-                with run.checkpoint(step + 1) as folder:
+        if checkpoint:
+            dcp.load(state, checkpoint_id=checkpoint.path)
+        for step in range(run.step + 1, steps + 1):
+            ...                                 # train
+            run.heartbeat(step)
+            notice = run.should_stop()          # all ranks agree
+            if notice or step % 100 == 0 or step == steps:
+                with run.checkpoint(step) as folder:
                     dcp.save(state, checkpoint_id=folder)
-                run.stopped(step=step + 1, reason=notice.signal)
+            if notice and step < steps:
+                run.stopped(step=step, reason=notice.signal)
                 break
         else:
             run.finished(step=steps)
@@ -21,9 +25,10 @@ The launcher sets FSDPQ_RUN_DIR, FSDPQ_CHECKPOINT_DIR, FSDPQ_ATTEMPT, FSDPQ_NOTI
 FSDPQ_NOTICE_SIGNALS; torchrun sets RANK and its like. Without them the script runs on its own.
 """
 
+from orchestrator.runtime.alone import Agreement
 from orchestrator.runtime.fence import SupersededError
 from orchestrator.runtime.guard import guard
 from orchestrator.runtime.notices import Notice
 from orchestrator.runtime.run import Run, attach
 
-__all__ = ["Notice", "Run", "SupersededError", "attach", "guard"]
+__all__ = ["Agreement", "Notice", "Run", "SupersededError", "attach", "guard"]

@@ -86,8 +86,9 @@ def _number(variables: Mapping[str, str], name: str, default: int) -> int:
 
 
 def _signals(text: str) -> tuple[str, ...]:
-    names = (name.strip().upper().removeprefix("SIG") for name in text.split(","))
-    return tuple(name for name in names if name)
+    names = [name.strip().upper().removeprefix("SIG") for name in text.split(",")]
+    # TERM is always watched: torchrun says with it that another worker died.
+    return tuple(dict.fromkeys([*(name for name in names if name), "TERM"]))
 
 
 def _standalone_attempt(run: RunLayout, variables: Mapping[str, str]) -> int:

@@ -7,8 +7,6 @@ checkpoint of a large model.
 
 import json
 import os
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -26,10 +24,9 @@ from orchestrator.errors import CheckpointError, FsdpqError
 from orchestrator.runtime.alone import Agreement
 from orchestrator.runtime.environment import Environment
 from orchestrator.runtime.fence import check_fence
+from orchestrator.runtime.waiting import VISIBLE_S, wait_for
 
 Verify = Literal["full", "size"]
-
-_VISIBLE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +161,7 @@ def wait_for_resume(env: Environment, *, timeout_s: float) -> Checkpoint | None:
     Raises:
         CheckpointError: Rank 0 found nothing usable, or was not heard of in time.
     """
-    content = _poll(lambda: _read_resume(env), timeout_s=timeout_s)
+    content = wait_for(lambda: _read_resume(env), timeout_s=timeout_s)
     if content is None:
         raise CheckpointError(f"rank 0 has not chosen a checkpoint within {timeout_s:g} s")
     if content["error"]:
@@ -176,12 +173,15 @@ def wait_for_resume(env: Environment, *, timeout_s: float) -> Checkpoint | None:
 
 
 def wait_until_visible(checkpoint: Checkpoint) -> None:
-    """Return once this node sees ``checkpoint``; attribute caches of NFS take up to 30 s.
+    """Return once this node sees ``checkpoint``.
 
     Raises:
         CheckpointError: It does not show up.
     """
-    if _poll(lambda: (checkpoint.path / MANIFEST).is_file() or None, timeout_s=_VISIBLE_S) is None:
+    if (
+        wait_for(lambda: (checkpoint.path / MANIFEST).is_file() or None, timeout_s=VISIBLE_S)
+        is None
+    ):
         raise CheckpointError(
             f"{checkpoint.path} is not to be seen on {os.uname().nodename}; checkpoints must lie on"
             " a file system that all nodes share"
@@ -199,10 +199,3 @@ def _read_resume(env: Environment) -> dict[str, Any] | None:
 def _restart() -> int:
     # torchrun can restart its workers within an attempt; then an older file does not count.
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
-
-
-def _poll(look: Callable[[], Any], *, timeout_s: float) -> Any:
-    deadline = time.monotonic() + timeout_s
-    while (found := look()) is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return found

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from orchestrator.checkpoint import Checkpoint, newest_complete
 from orchestrator.checkpoint.durable import write_json
@@ -130,14 +131,26 @@ class Run:
         self._quarantined += choice.quarantined
         chosen = choice.checkpoint
         refused = chosen is None and (required or choice.history)
-        error = self._advice() if refused else ""
-        if self.env.rank == 0:
-            self._record(chosen, error)
         if refused:
-            self._first_step = 0
-            self._report("no_checkpoint", step=0, saved=None, reason=error)
-            raise CheckpointError(error)
+            self._refuse()
+        if self.env.rank == 0:
+            self._record(chosen)
         return chosen
+
+    def _refuse(self) -> NoReturn:
+        """Say that there is no usable checkpoint, then fail on all ranks.
+
+        In this order: the first rank that ends takes the others with it, and the word that keeps
+        a watcher from trying again must be on disk by then.
+        """
+        error = self._advice()
+        self._first_step = 0
+        self._report("no_checkpoint", step=0, saved=None, reason=error)
+        if self.env.rank == 0:
+            self._record(None, error)
+        if (ranks := self._agreement()) is not None:
+            ranks.maximum([0], timeout_s=_RESUME_WAIT_S)
+        raise CheckpointError(error)
 
     def _record(self, chosen: Checkpoint | None, error: str = "") -> None:
         step = chosen.step if chosen else None

@@ -12,6 +12,7 @@ from pathlib import Path
 from orchestrator.checkpoint import (
     FileEntry,
     Manifest,
+    damage,
     describe_files,
     discard,
     prepare,
@@ -23,6 +24,7 @@ from orchestrator.errors import CheckpointError, FsdpqError
 from orchestrator.runtime.alone import Agreement
 from orchestrator.runtime.environment import Environment
 from orchestrator.runtime.fence import SupersededError, check_fence
+from orchestrator.runtime.waiting import VISIBLE_S, wait_for
 
 _SHARD = re.compile(r"__(?P<rank>\d+)_\d+\.distcp")
 
@@ -101,7 +103,7 @@ def thin_out(env: Environment, *, keep_last: int, keep_every: int | None) -> Non
             attempt=env.attempt,
             allowed=lambda: check_fence(env),
         )
-    except OSError:
+    except (OSError, CheckpointError):
         return
 
 
@@ -134,7 +136,26 @@ def _manifest(temporary: Path, reports: list[_Report], *, step: int) -> Manifest
     if not files:
         raise CheckpointError("no rank wrote a file")
     ordered = dict(sorted(files.items()))
-    return Manifest(step=step, world_size=len(reports), files=ordered, at=time.time())
+    manifest = Manifest(step=step, world_size=len(reports), files=ordered, at=time.time())
+    _wait_until_whole(temporary, manifest)
+    return manifest
+
+
+def _wait_until_whole(temporary: Path, manifest: Manifest) -> None:
+    """Return once rank 0's node sees all files as they were described.
+
+    Raises:
+        CheckpointError: It does not: then another node would not find them when it resumes.
+    """
+
+    def whole() -> bool | None:
+        return True if damage(temporary, manifest, hashes=False) is None else None
+
+    if wait_for(whole, timeout_s=VISIBLE_S) is None:
+        raise CheckpointError(
+            f"{damage(temporary, manifest, hashes=False)}, as the node of rank 0 sees it;"
+            f" {temporary.parent} must lie on a file system that all nodes share"
+        )
 
 
 def _refusal(problem: Exception) -> _Verdict:

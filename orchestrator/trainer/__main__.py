@@ -1,12 +1,12 @@
 """Starts the trainer. What must happen before torch is imported happens here."""
 
+import faulthandler
 import os
 import sys
 from pathlib import Path
 
 from orchestrator import runtime
 from orchestrator.errors import RunError
-from orchestrator.spec.train import check_batch, load_train
 
 
 def prepare_environment() -> None:
@@ -23,11 +23,15 @@ def prepare_environment() -> None:
 def main() -> None:
     """Run one attempt; exits with 0 when it finished or stopped as agreed."""
     run = runtime.attach()
+    faulthandler.enable()  # libraries that abort leave their stacks in the log
     with runtime.guard(run):
         if len(sys.argv) != 2:
             raise RunError("usage: python -m orchestrator.trainer train.json")
         if run.already_finished:
             return
+        # Everything below is imported only now: until attach() a notice would kill this process.
+        from orchestrator.spec.train import check_batch, load_train
+
         spec = load_train(Path(sys.argv[1]))
         check_batch(spec, run.env.world_size)
         prepare_environment()
@@ -40,4 +44,5 @@ def main() -> None:
         os._exit(0)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,6 @@
 """The ranks: device, process groups and mesh."""
 
 import os
-import sys
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -10,6 +9,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from orchestrator.errors import RunError
 from orchestrator.runtime.environment import Environment
 from orchestrator.spec.train import TrainSpec, mesh_shape
 
@@ -38,6 +38,7 @@ def connect(env: Environment, spec: TrainSpec) -> World:
 
     Raises:
         SpecError: The mesh does not fit the number of ranks.
+        RunError: There are several ranks, and nobody says where they meet.
     """
     shape = mesh_shape(spec, env.world_size)
     device = _device(env.local_rank)
@@ -96,7 +97,7 @@ def _init_process_group(env: Environment, device: torch.device, *, timeout: time
         dist.init_process_group(backend, timeout=timeout, device_id=device_id)
         return
     if env.world_size > 1:
-        sys.exit("several ranks need a launcher that sets MASTER_ADDR, such as torchrun")
+        raise RunError("several ranks need a launcher that sets MASTER_ADDR, such as torchrun")
     dist.init_process_group(
         backend, timeout=timeout, device_id=device_id, store=HashStore(), rank=0, world_size=1
     )

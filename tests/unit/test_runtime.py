@@ -280,6 +280,25 @@ def test_all_ranks_files_are_in_the_manifest(tmp_path: Path, world_size: int) ->
     assert len(manifest["files"]) == 2 * world_size + 1
 
 
+def test_folder_that_nodes_do_not_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 1 writes to a disk of its own, and rank 0 never sees its file."""
+    monkeypatch.setattr(saving, "VISIBLE_S", 0.3)
+    ranks = Threads(2)
+    env = environment(tmp_path)
+
+    def job(rank: int) -> Path:
+        folder = saving.begin(ranks, env, step=3)
+        own = folder if rank == 0 else tmp_path / "other-disk"
+        own.mkdir(exist_ok=True)
+        (own / f"__{rank}_0.distcp").write_text(f"shard {rank}")
+        return saving.finish(ranks, env, step=3, temporary=own, error="")
+
+    found = ranks.run(job)
+    assert all("__1_0.distcp is missing" in str(problem) for problem in found)
+    assert all("share" in str(problem) for problem in found)
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
 def test_one_failed_rank_fails_the_save(tmp_path: Path) -> None:
     ranks = Threads(2)
     env = environment(tmp_path)
