@@ -55,6 +55,9 @@ slurm: $(VENV)/ready  ## Faults on a real Slurm cluster (root, Debian's Slurm pa
 e2e: $(VENV)/ready  ## Real FSDP2 training, interrupted, on the real cluster.
 	FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/e2e -n $(E2E_JOBS) --dist worksteal
 
+golden: $(VENV)/ready  ## Render the golden scripts anew; look at the difference.
+	$(BIN)/python -m tests.golden.regenerate
+
 bench: $(VENV)/ready  ## Measure; compare with the peers in one run. Never part of the tests.
 	$(BIN)/python -m tests.bench
 

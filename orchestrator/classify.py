@@ -49,6 +49,9 @@ def _name(error: RankError) -> str:
     return f"rank {error.rank} on {error.node} failed: {error.exception}"
 
 
+# How slurmstepd says that it could not set up the job's output (22.05: "0:53").
+LAUNCH_SIGNAL = 53
+
 _RECORDS = {
     JobState.PREEMPTED: Cause.PREEMPTED,
     JobState.TIMEOUT: Cause.TIME_LIMIT,
@@ -67,6 +70,8 @@ def _from_record(job: JobRecord | None, attempt: Attempt | None) -> tuple[Cause,
     if cause is not Cause.WORKER_ERROR:
         return cause, f"{ended} before it could save"
     code = f", exit code {job.exit_code}" + (f", signal {job.signal}" if job.signal else "")
+    if job.signal == LAUNCH_SIGNAL:
+        return cause, f"{ended}{code}: Slurm could not open batch.log; is the run directory there?"
     if attempt is None:
         return cause, f"{ended}{code} before the script started; see batch.log"
     return cause, f"{ended}{code}, and no rank left an error; see `fsdpq logs`"

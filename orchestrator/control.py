@@ -59,6 +59,9 @@ def requeue(layout: RunLayout, plan: LaunchPlan) -> Requeued:
     scheduler, live = _live(layout, plan)
     if live:
         return _hurry(layout, plan, live[0], scheduler)
+    past = observe.history(store.events(layout))
+    if not store.claim(layout, f"hand.{len(past.submitted)}-{len(past.restarts)}"):
+        raise RunError(f"{layout.name}: somebody else is starting it again right now")
     # What a job of this name does from here on is what the user wants, not what was before.
     layout.cancelled.unlink(missing_ok=True)
     layout.no_progress.unlink(missing_ok=True)

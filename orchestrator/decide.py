@@ -31,7 +31,12 @@ SUBMIT_SETTLE_S = 120.0
 # After `fsdpq cancel` the workers have this long to save before the job is ended for them.
 CANCEL_SETTLE_S = 600.0
 START_NOW_TRIES = 5
+# A refusal may pass (a limit on submitted jobs), so it is tried again, but not for ever.
+REFUSED_DELAY_S = 300.0
+REFUSED_TRIES = 5
+# Words for restarts in a run's events, besides the causes.
 BY_HAND = "by hand"
+REFUSED = "refused"
 
 
 # Ends that say something about the program: these are not repeated for ever.
@@ -48,15 +53,17 @@ class Observation:
         attempt: The newest attempt.
         checkpoint_step: The newest complete checkpoint.
         now: Seconds since 1970.
+        trouble: Why the run directory does not read; then nothing else is known.
     """
 
-    finished: bool
-    cancelled_at: float | None
-    jobs: tuple[JobRecord, ...] | None
-    silent: str
-    attempt: Attempt | None
-    checkpoint_step: int | None
     now: float
+    finished: bool = False
+    cancelled_at: float | None = None
+    jobs: tuple[JobRecord, ...] | None = None
+    silent: str = ""
+    attempt: Attempt | None = None
+    checkpoint_step: int | None = None
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +75,7 @@ class History:
         asked_at: When the last submission without an answer was sent; None where all have one.
         restarts: (cause, newest checkpoint at that time) of every restart by a watcher.
         gave_up: How the run was given up; None where it was not, or was taken up again by hand.
+        refused: (when, why) of each submission that was refused since the last one that was not.
         hurried: (job id, restart count) of each time that a requeue's delay was taken back.
     """
 
@@ -76,6 +84,7 @@ class History:
     restarts: tuple[tuple[str, int | None], ...] = ()
     gave_up: "Over | None" = None
     hurried: tuple[tuple[str, int | None], ...] = ()
+    refused: tuple[tuple[float, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +150,8 @@ Action = Wait | Over | StartNow | CancelJobs | Restart
 
 def decide(seen: Observation, past: History, policy: Policy) -> Action:
     """Return what to do about a run."""
+    if seen.trouble:
+        return Wait("unknown", f"the run directory cannot be read: {seen.trouble}")
     live = [job for job in seen.jobs or () if job.in_queue and not job.state.ended]
     if seen.finished:
         return Over("finished", "the last step is done", Cause.FINISHED)
@@ -229,13 +240,26 @@ def _restart(seen: Observation, past: History, policy: Policy, job: JobRecord | 
     idle = _without_progress(past, seen.checkpoint_step) if cause in _COUNTED else 0
     if idle >= policy.max_no_progress:
         return Over("failed", _give_up(idle, why), cause, record=True)
-    delay_s = policy.delay_s * 2 ** (idle - 1) if idle else 0.0
+    if len(past.refused) >= REFUSED_TRIES:
+        said = past.refused[-1][1]
+        return Over("failed", f"{why}, and the scheduler refused each restart: {said}", cause, True)
     ended_at = (job.end if job else None) or (attempt.ended_at if attempt else None)
-    if ended_at is not None and seen.now - ended_at < delay_s:
-        left_s = delay_s - (seen.now - ended_at)
+    refused_at = past.refused[-1][0] if past.refused else None
+    left_s = max(
+        _left(ended_at, seen.now, policy.delay_s, idle),
+        _left(refused_at, seen.now, REFUSED_DELAY_S, len(past.refused)),
+    )
+    if left_s > 0:
         return Wait("waiting", f"{why}; the next restart is in {left_s:.0f} s")
     again = job.job_id if job is not None and job.in_queue else None
     return Restart(_key(past, job), again, cause, why)
+
+
+def _left(since: float | None, now: float, delay_s: float, times: int) -> float:
+    """Return the seconds that are left of a delay which doubles each time; none the first time."""
+    if since is None or times == 0:
+        return 0.0
+    return delay_s * 2.0 ** (times - 1) - (now - since)
 
 
 def _key(past: History, job: JobRecord | None = None) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 from orchestrator import checkpoint, facts, store
 from orchestrator.classify import Cause
-from orchestrator.decide import History, Observation, Over
-from orchestrator.errors import QueryError
+from orchestrator.decide import BY_HAND, REFUSED, History, Observation, Over
+from orchestrator.errors import FsdpqError, QueryError
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
 from orchestrator.scheduler import Answer, Scheduler
@@ -23,8 +23,16 @@ def look(runs: Sequence[tuple[RunLayout, LaunchPlan]], scheduler: Scheduler) -> 
     open_runs = [(layout, plan) for layout, plan in runs if not layout.finished.exists()]
     answer = _ask(open_runs, pasts, scheduler)
     return [
-        Sight(layout, plan, _seen(layout, plan, answer), pasts[layout]) for layout, plan in runs
+        Sight(layout, plan, _tolerant(layout, plan, answer), pasts[layout]) for layout, plan in runs
     ]
+
+
+def _tolerant(layout: RunLayout, plan: LaunchPlan, answer: Answer | QueryError) -> Observation:
+    """Return what is seen of a run, or why nothing is: one in trouble must not hide the rest."""
+    try:
+        return _seen(layout, plan, answer)
+    except (FsdpqError, OSError) as problem:
+        return Observation(trouble=str(problem), now=time.time())
 
 
 def _ask(
@@ -77,6 +85,7 @@ def history(events: Iterable[dict[str, Any]]) -> History:
     restarts: list[tuple[str, int | None]] = []
     asked_at: float | None = None
     hurried: list[tuple[str, int | None]] = []
+    refused: list[tuple[float, str]] = []
     gave_up: Over | None = None
     for event in events:
         match event.get("kind"):
@@ -84,21 +93,36 @@ def history(events: Iterable[dict[str, Any]]) -> History:
                 asked_at = event.get("at")
             case "submitted":
                 asked_at = gave_up = None
+                refused.clear()
                 if event.get("job_id") not in submitted:
                     submitted.append(str(event.get("job_id")))
-            case "refused":
+            case "refused" if event.get("what") == "submit":
                 asked_at = None
+                refused.append((float(event.get("at", 0.0)), str(event.get("why"))))
+                # It did not start, so it says nothing about the program either.
+                restarts[-1:] = [(REFUSED, step) for _, step in restarts[-1:]]
             case "restart":
                 restarts.append((str(event.get("cause")), event.get("checkpoint_step")))
                 gave_up = None
+                if event.get("cause") == BY_HAND:
+                    refused.clear()
             case "start now":
                 hurried.append((str(event.get("job_id")), event.get("restart")))
             case "gave up":
-                gave_up = Over("failed", str(event.get("why")), Cause(str(event.get("cause"))))
+                gave_up = Over("failed", str(event.get("why")), _cause(event.get("cause")))
     return History(
         submitted=tuple(submitted),
         asked_at=asked_at,
         restarts=tuple(restarts),
         gave_up=gave_up,
         hurried=tuple(hurried),
+        refused=tuple(refused),
     )
+
+
+def _cause(text: object) -> Cause:
+    """Return the cause called ``text``; an event of another version may have a word of its own."""
+    try:
+        return Cause(str(text))
+    except ValueError:
+        return Cause.NO_PROGRESS

@@ -15,7 +15,7 @@ from orchestrator.decide import (
     StartNow,
     decide,
 )
-from orchestrator.errors import ActionError, SchedulerError, SubmitError
+from orchestrator.errors import ActionError, FsdpqError, SubmitError
 from orchestrator.layout import RunLayout
 from orchestrator.local.scheduler import LocalScheduler
 from orchestrator.plan import LaunchPlan
@@ -103,9 +103,12 @@ def loop(
 
 
 def _act(sight: Sight, action: Action, scheduler: Scheduler) -> str:
-    """Do ``action`` and return a note on it; a scheduler that refuses is noted, not fatal."""
-    _adopt(sight)
+    """Do ``action`` and return a note on it.
+
+    A scheduler that refuses, or a file system that does, is noted: other runs want looking after.
+    """
     try:
+        _adopt(sight)
         match action:
             case StartNow():
                 facts = {"job_id": action.job_id, "restart": action.restart}
@@ -119,7 +122,7 @@ def _act(sight: Sight, action: Action, scheduler: Scheduler) -> str:
                 _record_end(sight, action)
             case Restart():
                 return _restart(sight, action, scheduler)
-    except SchedulerError as error:
+    except (FsdpqError, OSError) as error:
         return str(error)
     return ""
 

@@ -20,7 +20,9 @@ trap 'on_notice USR2' USR2
 trap 'on_notice TERM' TERM
 
 # On the node's own disk: a shared file system shows a new file too late.
-local_dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdpq.XXXXXXXX") || exit 1
+# TMPDIR comes from where the job was submitted, and may not be there.
+local_dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdpq.XXXXXXXX" 2>/dev/null) ||
+  local_dir=$(mktemp -d /tmp/fsdpq.XXXXXXXX) || exit 1
 trap 'rm -rf -- "$local_dir"' EXIT
 note=$local_dir/notice
 export FSDPQ_NOTICE_FILE=$note

@@ -1,6 +1,6 @@
 """Train on all GPUs of this machine, be preempted twice, and compare with a run left alone.
 
-    python -m tests.gpu.preempted [--layers 16] [--hidden 2048] [--steps 60] [--out FILE.json]
+    python -m tests.gpu.preempted [--layers 16] [--hidden 2048] [--steps 120]
 
 Prints a table for RESULTS.md: hardware, versions, step time, what the notices cost, and whether
 loss and gradient norm of every step are the same to the last bit. On a machine without a GPU it
@@ -152,11 +152,14 @@ def main() -> None:
     parser.add_argument("--vocab", type=int, default=32000)
     parser.add_argument("--seq-len", type=int, default=2048)
     parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    parser.add_argument("--runs", type=Path, help="keep the run directories here")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(args, Path(folder))
+        runs = args.runs or Path(folder)
+        runs.mkdir(parents=True, exist_ok=True)
+        found = measure(args, runs)
         for key, value in {**vars(args), **found}.items():
             print(f"| {key} | {value} |")
         if args.out:

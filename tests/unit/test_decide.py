@@ -612,3 +612,38 @@ def test_every_action_has_a_reason_and_a_state_that_is_promised(
 def test_what_accounting_does_not_call_an_end_is_none(state: JobState) -> None:
     # A word that we do not know, or a job that the queue has lost and the database has not.
     assert isinstance(act(accounted(state)), Wait)
+
+
+# --- what came up later -----------------------------------------------------------------------
+
+
+def test_a_run_directory_that_does_not_read_waits() -> None:
+    action = act(Observation(now=NOW, trouble="checkpoints: Permission denied"))
+    assert brief(action) == ("wait", "unknown")
+    assert "Permission denied" in action.why
+
+
+def test_refused_submissions_are_tried_again_later_and_later_and_not_for_ever() -> None:
+    what = accounted(S.PREEMPTED)
+    said = "QOSMaxSubmitJobPerUserLimit"
+    for count, delay_s in ((1, 300), (2, 600), (4, 2400)):
+        recent = past(refused=((NOW - delay_s + 1, said),) * count)
+        assert brief(act(what, recent)) == ("wait", "waiting")
+        long_ago = past(refused=((NOW - delay_s - 1, said),) * count)
+        assert isinstance(act(what, long_ago), Restart)
+    action = act(what, past(refused=((NOW - 9999, said),) * 5))
+    assert isinstance(action, Over)
+    assert action.record
+    assert said in action.why
+
+
+def test_a_log_that_slurm_could_not_open_is_named() -> None:
+    action = act(seen(job(state=S.FAILED, signal=53)))
+    assert "could not open batch.log" in action.why
+
+
+def test_an_attempt_of_an_earlier_start_of_the_same_job_is_not_its_evidence() -> None:
+    earlier = attempt(outcome="stopped", restart=0)
+    action = act(seen(job(state=S.FAILED, restart=1), attempt=earlier))
+    assert isinstance(action, Restart)
+    assert action.cause is Cause.WORKER_ERROR
