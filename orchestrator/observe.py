@@ -10,7 +10,7 @@ from orchestrator.decide import BY_HAND, REFUSED, History, Observation, Over
 from orchestrator.errors import FsdpqError, QueryError
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
-from orchestrator.scheduler import Answer, Scheduler
+from orchestrator.scheduler import Answer, JobRecord, Scheduler
 from orchestrator.sight import Sight
 
 
@@ -22,15 +22,26 @@ def look(runs: Sequence[tuple[RunLayout, LaunchPlan]], scheduler: Scheduler) -> 
     pasts = {layout: history(store.events(layout)) for layout, _ in runs}
     open_runs = [(layout, plan) for layout, plan in runs if not layout.finished.exists()]
     answer = _ask(open_runs, pasts, scheduler)
+    jobs = _by_name(answer)
     return [
-        Sight(layout, plan, _tolerant(layout, plan, answer), pasts[layout]) for layout, plan in runs
+        Sight(layout, plan, _tolerant(layout, answer, jobs.get(plan.job_name, [])), pasts[layout])
+        for layout, plan in runs
     ]
 
 
-def _tolerant(layout: RunLayout, plan: LaunchPlan, answer: Answer | QueryError) -> Observation:
+def _by_name(answer: Answer | QueryError) -> dict[str, list[JobRecord]]:
+    found: dict[str, list[JobRecord]] = {}
+    for job in answer.records if isinstance(answer, Answer) else ():
+        found.setdefault(job.name, []).append(job)
+    return found
+
+
+def _tolerant(
+    layout: RunLayout, answer: Answer | QueryError, jobs: Sequence[JobRecord]
+) -> Observation:
     """Return what is seen of a run, or why nothing is: one in trouble must not hide the rest."""
     try:
-        return _seen(layout, plan, answer)
+        return _seen(layout, answer, jobs)
     except (FsdpqError, OSError) as problem:
         return Observation(trouble=str(problem), now=time.time())
 
@@ -49,14 +60,12 @@ def _ask(
         return error
 
 
-def _seen(layout: RunLayout, plan: LaunchPlan, answer: Answer | QueryError) -> Observation:
-    silent = isinstance(answer, QueryError)
-    records = () if isinstance(answer, QueryError) else answer.records
+def _seen(layout: RunLayout, answer: Answer | QueryError, jobs: Sequence[JobRecord]) -> Observation:
     return Observation(
         finished=layout.finished.exists(),
         cancelled_at=_cancelled_at(layout),
-        jobs=None if silent else tuple(job for job in records if job.name == plan.job_name),
-        silent="" if isinstance(answer, QueryError) else answer.silent,
+        jobs=tuple(jobs) if isinstance(answer, Answer) else None,
+        silent=answer.silent if isinstance(answer, Answer) else "",
         attempt=facts.latest(layout),
         checkpoint_step=checkpoint_step(layout),
         now=time.time(),

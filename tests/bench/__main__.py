@@ -4,6 +4,7 @@
 2. One watch pass over 10,000 runs: queries and processor time.
 """
 
+import compileall
 import json
 import os
 import resource
@@ -117,6 +118,8 @@ def watch_pass(folder: Path) -> tuple[float, float, list[str]]:
 def main() -> None:
     """Print both tables."""
     print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}")
+    # As pip does on installation; the users of the test cluster cannot write into the checkout.
+    compileall.compile_dir("orchestrator", quiet=1)
     with Cluster() as cluster:
         print(cluster.run(["sbatch", "--version"]).stdout.strip())
         found = submissions(cluster)
