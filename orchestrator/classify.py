@@ -28,7 +28,9 @@ def classify(job: JobRecord | None, attempt: Attempt | None) -> tuple[Cause, str
     From evidence: what the workers wrote, then the scheduler's record. Never from the clock.
     """
     if job is not None and job.state is JobState.CANCELLED:
-        by = job.reason.removeprefix("CANCELLED ") or "by scancel"
+        # Accounting has the user, "CANCELLED by 1000"; the queue's reason is an older one's.
+        told = job.reason.startswith("CANCELLED by")
+        by = job.reason.removeprefix("CANCELLED ") if told else "by scancel"
         return Cause.CANCELLED, f"job {job.job_id} was cancelled {by}; nothing restarts it"
     if attempt is not None and attempt.outcome == "no_checkpoint":
         return Cause.CHECKPOINT, attempt.reason

@@ -1,10 +1,11 @@
 """What a user asks of a run: cancel it, start it again."""
 
 import getpass
+import os
 from typing import NamedTuple
 
 from orchestrator import observe, store, watch
-from orchestrator.decide import BY_HAND
+from orchestrator.decide import BY_HAND, end_key
 from orchestrator.errors import RunError
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
@@ -23,8 +24,8 @@ def cancel(layout: RunLayout, plan: LaunchPlan, *, now: bool) -> str:
     if layout.finished.exists():
         raise RunError(f"{layout.name}: is finished; there is nothing to cancel")
     if not layout.cancelled.exists():
-        store.mark_cancelled(layout, by=getpass.getuser())
-        store.append(layout, "cancel", by=getpass.getuser(), now=now)
+        store.mark_cancelled(layout, by=_user())
+        store.append(layout, "cancel", by=_user(), now=now)
     scheduler, live = _live(layout, plan)
     saving = [job for job in live if job.state is JobState.RUNNING and not now]
     for job in live:
@@ -36,6 +37,13 @@ def cancel(layout: RunLayout, plan: LaunchPlan, *, now: bool) -> str:
         again = f"`fsdpq cancel --now {layout.name}` does not wait"
         return f"{layout.name}: cancelled; job {saving[0].job_id} saves and ends. {again}"
     return f"{layout.name}: cancelled"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a number that no name belongs to
+        return str(os.getuid())
 
 
 class Requeued(NamedTuple):
@@ -59,9 +67,7 @@ def requeue(layout: RunLayout, plan: LaunchPlan) -> Requeued:
     scheduler, live = _live(layout, plan)
     if live:
         return _hurry(layout, plan, live[0], scheduler)
-    past = observe.history(store.events(layout))
-    if not store.claim(layout, f"hand.{len(past.submitted)}-{len(past.restarts)}"):
-        raise RunError(f"{layout.name}: somebody else is starting it again right now")
+    _claim_end(layout, plan, scheduler)
     # What a job of this name does from here on is what the user wants, not what was before.
     layout.cancelled.unlink(missing_ok=True)
     layout.no_progress.unlink(missing_ok=True)
@@ -69,11 +75,31 @@ def requeue(layout: RunLayout, plan: LaunchPlan) -> Requeued:
         layout,
         "restart",
         cause=BY_HAND,
-        why=f"asked for by {getpass.getuser()}",
+        why=f"asked for by {_user()}",
         checkpoint_step=observe.checkpoint_step(layout),
         how="resubmit",
     )
     return Requeued(f"{layout.name}: submitted job {watch.submit(layout, plan)}")
+
+
+def _claim_end(layout: RunLayout, plan: LaunchPlan, scheduler: Scheduler) -> None:
+    """Take the end of the run's last job for this process, as a watcher does that restarts it.
+
+    Raises:
+        RunError: A watcher has it, or the scheduler no longer says what it said.
+        QueryError: The scheduler does not answer.
+    """
+    before = _end_key(layout, plan, scheduler)
+    if not store.claim(layout, before) or _end_key(layout, plan, scheduler) != before:
+        raise RunError(
+            f"{layout.name}: a watcher is starting it again right now; see `fsdpq status"
+            f" {layout.name}`"
+        )
+
+
+def _end_key(layout: RunLayout, plan: LaunchPlan, scheduler: Scheduler) -> str:
+    sight = observe.look([(layout, plan)], scheduler)[0]
+    return end_key(sight.seen, sight.past)
 
 
 def _hurry(layout: RunLayout, plan: LaunchPlan, job: JobRecord, scheduler: Scheduler) -> Requeued:

@@ -27,7 +27,7 @@ _HELD = (
 SETTLE_S = 4.0
 # Slurm's MessageTimeout is 10 s by default and 100 s at most: a submission without an answer has
 # failed only if a later query does not find it.
-SUBMIT_SETTLE_S = 120.0
+SUBMIT_SETTLE_S = 240.0
 # After `fsdpq cancel` the workers have this long to save before the job is ended for them.
 CANCEL_SETTLE_S = 600.0
 START_NOW_TRIES = 5
@@ -215,10 +215,12 @@ def _pending(job: JobRecord, past: History) -> Action:
 def _ended(seen: Observation, past: History, policy: Policy) -> Action:
     """Decide for a run without a live job."""
     job = seen.jobs[0] if seen.jobs else None
-    if past.asked_at is not None:
+    if past.asked_at is not None and not _answered(past, seen.attempt, job):
         if seen.now - past.asked_at < SUBMIT_SETTLE_S:
             return Wait("waiting", "a submission got no answer; its job may still turn up")
-        return Restart(_key(past), None, Cause.GONE, "the submission got no answer and no job")
+        return Restart(
+            end_key(seen, past), None, Cause.GONE, "the submission got no answer and no job"
+        )
     if job is None and seen.silent:
         return _unreachable(f"accounting does not answer ({seen.silent})")
     if job is not None and not job.state.ended:
@@ -228,6 +230,18 @@ def _ended(seen: Observation, past: History, policy: Policy) -> Action:
     if job is not None and job.end is not None and seen.now - job.end < SETTLE_S:
         return Wait("stopping", f"job {job.job_id} has just ended; Slurm may put it back")
     return _restart(seen, past, policy, job)
+
+
+def _answered(past: History, attempt: Attempt | None, job: JobRecord | None) -> bool:
+    """Return whether a submission without an answer has shown up: as an attempt or a record."""
+    started = attempt.started_at if attempt else None
+    shown = started is not None and past.asked_at is not None and started >= past.asked_at - 1
+    return shown or (job is not None and job.job_id not in past.submitted)
+
+
+def end_key(seen: Observation, past: History) -> str:
+    """Return the name of the end that a restart would answer, the same for whoever restarts."""
+    return _key(past, seen.jobs[0] if seen.jobs else None)
 
 
 def _restart(seen: Observation, past: History, policy: Policy, job: JobRecord | None) -> Action:

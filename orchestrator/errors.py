@@ -59,7 +59,8 @@ class SchedulerError(FsdpqError):
         self.returncode = returncode
         self.stderr = stderr.strip()
         ended = "gave no answer in time" if returncode is None else f"exited with {returncode}"
-        super().__init__(f"{' '.join(argv)} {ended}: {self.stderr or '(no message)'}")
+        said = " ".join(self.stderr.split()) or "(no message)"
+        super().__init__(f"{' '.join(argv)} {ended}: {said}")
 
 
 class QueryError(SchedulerError):

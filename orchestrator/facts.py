@@ -7,6 +7,8 @@ from orchestrator import store
 from orchestrator.attempt import Attempt, RankError
 from orchestrator.layout import AttemptLayout, RunLayout
 
+# Larger than any step and any time in seconds: what is larger was not written by us.
+_LARGE = 1e15
 # Errors of ranks that only noticed that another one was gone.
 _SECONDARY = (
     "Connection closed by peer",
@@ -51,37 +53,75 @@ def _last_steps(layout: RunLayout) -> dict[int, int]:
 
 
 def _attempt(layout: AttemptLayout, number: int, metric_step: int | None) -> Attempt:
-    start = store.read_json(layout.start) or {}
-    end = store.read_json(layout.exit) or {}
-    status = store.read_json(layout.status) or {}
-    resume = store.read_json(layout.resume) or {}
-    progress = store.read_json(layout.progress) or {}
-    steps = (status.get("step"), progress.get("step"), metric_step)
-    known = [step for step in steps if isinstance(step, int)]
+    start = Facts(layout.start)
+    end = Facts(layout.exit)
+    status = Facts(layout.status)
+    resume = Facts(layout.resume)
+    progress = Facts(layout.progress)
+    steps = (status.whole("step"), progress.whole("step"), metric_step)
+    known = [step for step in steps if step is not None]
     return Attempt(
         number=number,
-        job_id=str(start.get("job_id", "")),
-        restart=int(start.get("restart", 0)),
-        nodes=str(start.get("nodes", "")),
-        started_at=start.get("started_at"),
-        ended_at=end.get("ended_at", status.get("at")),
-        resumed=(resume.get("step") or 0) if resume else status.get("first_step"),
+        job_id=start.text("job_id"),
+        restart=start.whole("restart") or 0,
+        nodes=start.text("nodes"),
+        started_at=start.number("started_at"),
+        ended_at=end.number("ended_at") or status.number("at"),
+        resumed=(resume.whole("step") or 0) if resume.found else status.whole("first_step"),
         last_step=max(known) if known else None,
-        saved_step=status.get("saved_step"),
-        outcome=str(status.get("outcome", "")),
-        reason=str(status.get("reason", "")),
-        action=str(end.get("action", "")),
-        why=str(end.get("why", "")),
+        saved_step=status.whole("saved_step"),
+        outcome=status.text("outcome"),
+        reason=status.text("reason"),
+        action=end.text("action"),
+        why=end.text("why"),
         noticed=any(layout.root.glob("notice.*")),
-        heard_at=progress.get("at", start.get("started_at")),
+        heard_at=progress.number("at") or start.number("started_at"),
         quarantined=tuple(_quarantined(resume)),
         error=_first_error(layout.errors),
     )
 
 
-def _quarantined(resume: dict[str, Any]) -> list[tuple[int, str]]:
-    entries = resume.get("quarantined", [])
-    return [(int(e.get("step", 0)), str(e.get("reason", ""))) for e in entries]
+def number(value: object) -> float | None:
+    """Return ``value`` if it is a number that a step, a time or a loss may be."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return None if abs(value) >= _LARGE else value
+
+
+class Facts:
+    """A JSON file that may be missing, torn, or of any content; a value of another type is none."""
+
+    def __init__(self, path: Path) -> None:
+        content = store.read_json(path)
+        self.found = content is not None
+        self._content = content or {}
+
+    def text(self, key: str) -> str:
+        """Return the text at ``key``, or ""."""
+        value = self._content.get(key)
+        return value if isinstance(value, str) else ""
+
+    def number(self, key: str) -> float | None:
+        """Return the number at ``key``."""
+        return number(self._content.get(key))
+
+    def whole(self, key: str) -> int | None:
+        """Return the whole number at ``key``."""
+        value = self.number(key)
+        return value if isinstance(value, int) else None
+
+    def items(self, key: str) -> list[dict[str, Any]]:
+        """Return the objects in the list at ``key``."""
+        value = self._content.get(key)
+        return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _quarantined(resume: Facts) -> list[tuple[int, str]]:
+    found = []
+    for entry in resume.items("quarantined"):
+        step = number(entry.get("step"))
+        found.append((step if isinstance(step, int) else 0, str(entry.get("reason", ""))))
+    return found
 
 
 def _first_error(folder: Path) -> RankError | None:
@@ -92,13 +132,13 @@ def _first_error(folder: Path) -> RankError | None:
 
 
 def _error(path: Path) -> RankError | None:
-    data = store.read_json(path)
-    if data is None:
+    error = Facts(path)
+    if not error.found:
         return None
     return RankError(
-        rank=data.get("rank"),
-        node=str(data.get("node", "")),
-        step=data.get("step"),
-        exception=str(data.get("exception", "")),
-        at=float(data.get("at") or 0.0),
+        rank=error.whole("rank"),
+        node=error.text("node"),
+        step=error.whole("step"),
+        exception=error.text("exception"),
+        at=error.number("at") or 0.0,
     )

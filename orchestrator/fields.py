@@ -129,12 +129,26 @@ EnvVars = Annotated[dict[str, str], AfterValidator(_env_vars)]
 TimeLimit = Annotated[int, BeforeValidator(time_limit_s)]
 
 
+_MAX_BYTES = 256 << 10
+_MAX_ALIASES = 16
+
+
 class _Loader(yaml.SafeLoader):
     """YAML with the plain scalars of YAML 1.2.
 
     YAML 1.1 reads 12:30:00 as 45000, 0123 as 83 and `on` as true; a time limit, an account and a
     partition have been lost to that. Repeated keys are an error: YAML keeps the last one silently.
     """
+
+    aliases = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        # A few aliases of aliases make a file of one line unfold to more than the memory holds.
+        if self.check_event(yaml.AliasEvent):
+            self.aliases += 1
+            if self.aliases > _MAX_ALIASES:
+                raise ValueError(f"there are more than {_MAX_ALIASES} aliases (*name)")
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[object] = set()
@@ -188,6 +202,8 @@ def read_yaml(path: Path, *, error: type[InputError]) -> dict[str, Any]:
         InputError: As ``error``; the file is missing, unreadable or no mapping.
     """
     try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise error(f"{path}: is larger than {_MAX_BYTES >> 10} KiB; is this the right file?")
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except FileNotFoundError:
         raise error(f"{path}: there is no such file") from None

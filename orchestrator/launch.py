@@ -85,10 +85,13 @@ def submit(launch: Launch) -> str:
         SubmitError: The scheduler refused; the run directory is gone again.
         SubmitUnknownError: No answer; the run directory stays, and a watcher finds out.
     """
-    store.create(launch.layout, launch.files)
-    store.append(launch.layout, "created", site=launch.plan.site, job_name=launch.plan.job_name)
+    # The directory appears with its submission under way: a watcher that finds it in the meantime
+    # takes it for one without an answer yet, and waits.
+    created = store.event("created", site=launch.plan.site, job_name=launch.plan.job_name)
+    under_way = {"events.jsonl": created + store.event("submitting")}
+    store.create(launch.layout, {**launch.files, **under_way})
     try:
-        return watch.submit(launch.layout, launch.plan)
+        return watch.start(launch.layout, launch.plan)
     except SubmitError:
         store.discard(launch.layout)
         raise

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from orchestrator import checkpoint, facts, store
@@ -17,59 +18,58 @@ from orchestrator.sight import Sight
 def look(runs: Sequence[tuple[RunLayout, LaunchPlan]], scheduler: Scheduler) -> list[Sight]:
     """Return what is seen of ``runs``, all of one scheduler, with one question for all of them.
 
-    Runs that are over by their marks are not asked for.
+    The directories first, then the scheduler: a mark that appears in between is seen next time,
+    but a job that ends in between is not taken for one that left no trace. Runs that are finished
+    are not asked for.
     """
-    pasts = {layout: history(store.events(layout)) for layout, _ in runs}
-    open_runs = [(layout, plan) for layout, plan in runs if not layout.finished.exists()]
-    answer = _ask(open_runs, pasts, scheduler)
-    jobs = _by_name(answer)
-    return [
-        Sight(layout, plan, _tolerant(layout, answer, jobs.get(plan.job_name, [])), pasts[layout])
-        for layout, plan in runs
-    ]
+    sights = [Sight(layout, plan, *_directory(layout)) for layout, plan in runs]
+    answer = _ask([sight for sight in sights if not sight.seen.finished], scheduler)
+    if isinstance(answer, QueryError):
+        return sights
+    jobs = _by_name(answer.records)
+    return [_with_jobs(sight, answer, jobs.get(sight.plan.job_name, [])) for sight in sights]
 
 
-def _by_name(answer: Answer | QueryError) -> dict[str, list[JobRecord]]:
-    found: dict[str, list[JobRecord]] = {}
-    for job in answer.records if isinstance(answer, Answer) else ():
-        found.setdefault(job.name, []).append(job)
-    return found
+def _with_jobs(sight: Sight, answer: Answer, jobs: Sequence[JobRecord]) -> Sight:
+    seen = replace(sight.seen, jobs=tuple(jobs), silent=answer.silent)
+    return replace(sight, seen=seen)
 
 
-def _tolerant(
-    layout: RunLayout, answer: Answer | QueryError, jobs: Sequence[JobRecord]
-) -> Observation:
-    """Return what is seen of a run, or why nothing is: one in trouble must not hide the rest."""
+def _directory(layout: RunLayout) -> tuple[Observation, History]:
+    """Return what a run directory tells, or why it does not: one must not hide the others."""
     try:
-        return _seen(layout, answer, jobs)
+        return _seen(layout), history(store.events(layout))
     except (FsdpqError, OSError) as problem:
-        return Observation(trouble=str(problem), now=time.time())
+        return Observation(trouble=str(problem), now=time.time()), History()
 
 
-def _ask(
-    runs: Sequence[tuple[RunLayout, LaunchPlan]],
-    pasts: dict[RunLayout, History],
-    scheduler: Scheduler,
-) -> Answer | QueryError:
-    if not runs:
+def _seen(layout: RunLayout) -> Observation:
+    return Observation(
+        now=time.time(),
+        finished=layout.finished.exists(),
+        cancelled_at=_cancelled_at(layout),
+        attempt=facts.latest(layout),
+        checkpoint_step=checkpoint_step(layout),
+    )
+
+
+def _ask(sights: Sequence[Sight], scheduler: Scheduler) -> Answer | QueryError:
+    if not sights:
         return Answer(())
-    ids = [past.submitted[-1] for layout, _ in runs if (past := pasts[layout]).submitted]
+    ids = {sight.past.submitted[-1] for sight in sights if sight.past.submitted}
+    # A job that was submitted by hand, or whose id got lost with its submitter.
+    ids |= {sight.seen.attempt.job_id for sight in sights if sight.seen.attempt}
     try:
-        return scheduler.jobs([plan.job_name for _, plan in runs], ids=ids)
+        return scheduler.jobs([sight.plan.job_name for sight in sights], ids=sorted(ids - {""}))
     except QueryError as error:
         return error
 
 
-def _seen(layout: RunLayout, answer: Answer | QueryError, jobs: Sequence[JobRecord]) -> Observation:
-    return Observation(
-        finished=layout.finished.exists(),
-        cancelled_at=_cancelled_at(layout),
-        jobs=tuple(jobs) if isinstance(answer, Answer) else None,
-        silent=answer.silent if isinstance(answer, Answer) else "",
-        attempt=facts.latest(layout),
-        checkpoint_step=checkpoint_step(layout),
-        now=time.time(),
-    )
+def _by_name(records: Iterable[JobRecord]) -> dict[str, list[JobRecord]]:
+    found: dict[str, list[JobRecord]] = {}
+    for job in records:
+        found.setdefault(job.name, []).append(job)
+    return found
 
 
 def _cancelled_at(layout: RunLayout) -> float | None:
@@ -78,8 +78,7 @@ def _cancelled_at(layout: RunLayout) -> float | None:
         written = layout.cancelled.stat().st_mtime
     except FileNotFoundError:
         return None
-    at = (store.read_json(layout.cancelled) or {}).get("at")
-    return float(at) if isinstance(at, int | float) else written
+    return facts.number((store.read_json(layout.cancelled) or {}).get("at")) or written
 
 
 def checkpoint_step(layout: RunLayout) -> int | None:

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import TypeAdapter
+
 from orchestrator.errors import SpecError
 from orchestrator.layout import RunLayout
 from orchestrator.profile import GpuProfile, PartitionProfile, SiteProfile
@@ -66,10 +68,14 @@ class LaunchPlan:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "LaunchPlan":
-        """Return the plan that `to_json` gave ``data`` for."""
-        pairs = {key: tuple((a, b) for a, b in data[key]) for key in ("directives", "env")}
-        lists = {key: tuple(data[key]) for key in ("modules", "program")}
-        return cls(**{**data, **pairs, **lists})
+        """Return the plan that `to_json` gave ``data`` for.
+
+        Raises:
+            ValueError: It is none.
+        """
+        if unknown := dict(data).keys() - cls.__slots__:
+            raise ValueError(f"there is no {min(unknown)!r} in a plan of this version")
+        return TypeAdapter(cls).validate_python(data)
 
 
 def plan(

@@ -15,12 +15,16 @@ _TAIL_BYTES = 65536
 
 def of(sight: Sight, action: Action) -> Status:
     """Return the status of the run that is seen."""
-    times = [e["at"] for e in store.events(sight.layout) if e.get("kind") == "submitting"]
+    times = [e["at"] for e in store.events(sight.layout) if e["kind"] == "submitting"]
     return report.status(
         sight,
         action,
         attempts=facts.attempts(sight.layout),
-        metrics=last_line(sight.layout.metrics),
+        metrics={
+            key: value
+            for key, item in last_line(sight.layout.metrics).items()
+            if (value := facts.number(item)) is not None
+        },
         submitted_at=times[0] if times else None,
     )
 
@@ -37,7 +41,7 @@ def last_line(path: Path) -> dict[str, Any]:
     for line in reversed(lines):
         try:
             item = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if line.endswith(b"\n") and isinstance(item, dict):
             return item

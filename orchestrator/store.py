@@ -7,6 +7,7 @@ create, so a process that is killed anywhere leaves no half-written file.
 import errno
 import json
 import os
+import secrets
 import shutil
 import socket
 import time
@@ -29,7 +30,7 @@ def create(layout: RunLayout, files: Mapping[str, str]) -> None:
         RunError: The name is taken, or the place cannot be written.
     """
     parent = layout.root.parent
-    draft = parent / f".{layout.name}.new-{os.getpid()}"
+    draft = parent / f".{layout.name}.new-{_unique()}"
     try:
         parent.mkdir(parents=True, exist_ok=True)
         draft.mkdir(mode=0o700)
@@ -62,16 +63,26 @@ def discard(layout: RunLayout) -> None:
 
 
 def _write_private(path: Path, text: str) -> None:
+    """Create ``path`` with ``text``, whole or not at all."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except OSError:  # no space: an empty claim would bind all watchers, an empty draft the next one
+        path.unlink(missing_ok=True)
+        raise
 
 
 def replace(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` so that readers see the old file or the new one."""
-    draft = path.with_name(f".{path.name}.new-{os.getpid()}")
+    draft = path.with_name(f".{path.name}.new-{_unique()}")
     _write_private(draft, text)
     draft.replace(path)
+
+
+def _unique() -> str:
+    """Return a suffix that no other process uses, on this node or another, also not a dead one."""
+    return f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def find(run: str, *, runs: Path) -> RunLayout:
@@ -82,7 +93,7 @@ def find(run: str, *, runs: Path) -> RunLayout:
     """
     for path in (runs / run, Path(run)):
         layout = RunLayout(path.absolute())
-        if layout.plan.is_file():
+        if _is_run(layout):
             return layout
     known = ", ".join(layout.name for layout in all_runs(runs)) or "none"
     raise RunError(f"there is no run {run!r} in {runs}. Runs there: {known}")
@@ -95,7 +106,15 @@ def all_runs(runs: Path) -> list[RunLayout]:
     except OSError:
         return []
     layouts = (RunLayout(path) for path in entries if not path.name.startswith("."))
-    return [layout for layout in layouts if layout.plan.is_file()]
+    return [layout for layout in layouts if _is_run(layout)]
+
+
+def _is_run(layout: RunLayout) -> bool:
+    """Return whether ``layout`` is a run that this user may read; others' runs are private."""
+    try:
+        return layout.plan.is_file()
+    except PermissionError:
+        return False
 
 
 def load_plan(layout: RunLayout) -> LaunchPlan:
@@ -106,8 +125,13 @@ def load_plan(layout: RunLayout) -> LaunchPlan:
     """
     try:
         return LaunchPlan.from_json(json.loads(layout.plan.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError) as problem:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as problem:
         raise RunError(f"{layout.plan}: cannot be read: {problem}") from None
+
+
+def event(kind: str, **facts: Any) -> str:
+    """Return a line of the event log that says ``facts`` now."""
+    return json.dumps({"at": round(time.time(), 3), "kind": kind, **facts}) + "\n"
 
 
 def append(layout: RunLayout, kind: str, **facts: Any) -> None:
@@ -116,10 +140,8 @@ def append(layout: RunLayout, kind: str, **facts: Any) -> None:
     Raises:
         RunError: It cannot be written, or not to its end.
     """
-    event = {"at": round(time.time(), 3), "kind": kind, **facts}
-    line = json.dumps(event) + "\n"
     try:
-        _append_line(layout.events, line.encode())
+        _append_line(layout.events, event(kind, **facts).encode())
     except OSError as problem:
         raise RunError(f"{layout.events}: cannot be written: {problem.strerror}") from None
 
@@ -138,8 +160,9 @@ def _append_line(path: Path, line: bytes) -> None:
 
 
 def events(layout: RunLayout) -> list[dict[str, Any]]:
-    """Return the run's events, oldest first; a line that was cut off is passed over."""
-    return read_lines(layout.events)
+    """Return the run's events, oldest first; what is no event, or was cut off, is passed over."""
+    lines = read_lines(layout.events)
+    return [e for e in lines if isinstance(e.get("kind"), str) and isinstance(e.get("at"), float)]
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -150,7 +173,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         return []
     found = []
     for line in text.splitlines():
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             item = json.loads(line)
             if isinstance(item, dict):
                 found.append(item)
@@ -159,7 +182,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in ``path``; None where there is none to be had."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         item = json.loads(path.read_text(encoding="utf-8", errors="replace"))
         if isinstance(item, dict):
             return item
@@ -167,8 +190,15 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def mark_cancelled(layout: RunLayout, *, by: str) -> None:
-    """Write the cancel mark. From here on nothing restarts the run."""
-    replace(layout.cancelled, json.dumps({"by": by, "at": round(time.time(), 3)}) + "\n")
+    """Write the cancel mark. From here on nothing restarts the run.
+
+    Raises:
+        RunError: It cannot be written.
+    """
+    try:
+        replace(layout.cancelled, json.dumps({"by": by, "at": round(time.time(), 3)}) + "\n")
+    except OSError as problem:
+        raise RunError(f"{layout.cancelled}: cannot be written: {problem.strerror}") from None
 
 
 def claim(layout: RunLayout, key: str) -> bool:

@@ -34,6 +34,7 @@ class ScriptExecutor(SlurmExecutor):
     def __init__(self, layout: RunLayout) -> None:
         super().__init__(layout.submitit)
         self._script = layout.script
+        self.accepted: str | None = None
 
     def _make_submission_file_text(self, command: str, uid: str) -> str:
         return self._script.read_text(encoding="utf-8")
@@ -41,9 +42,12 @@ class ScriptExecutor(SlurmExecutor):
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         return ["timeout", str(SUBMIT_TIMEOUT_S), *commands.sbatch(str(submission_file_path))]
 
-    @staticmethod
-    def _get_job_id_from_submission_command(string: bytes | str) -> str:
-        return parse.job_id(string if isinstance(string, str) else string.decode())
+    # Static in submitit, which calls it on the instance: this one keeps the id.
+    def _get_job_id_from_submission_command(  # type: ignore[override]
+        self, string: bytes | str
+    ) -> str:
+        self.accepted = parse.job_id(string if isinstance(string, str) else string.decode())
+        return self.accepted
 
 
 def submit_slurm(layout: RunLayout) -> str:
@@ -54,16 +58,26 @@ def submit_slurm(layout: RunLayout) -> str:
         SubmitUnknownError: No answer; a job may exist.
     """
     argv = commands.sbatch(str(layout.script))
+    executor = _executor(layout, argv)
     try:
         # submitit prints what sbatch said besides raising it.
         with _clean_environment(), contextlib.redirect_stderr(io.StringIO()):
-            return str(ScriptExecutor(layout)._submit_command("").job_id)
+            return str(executor._submit_command("").job_id)
     except FailedJobError as problem:
         cause = problem.__cause__
         code = cause.returncode if isinstance(cause, subprocess.CalledProcessError) else 1
         raise _refused(argv, code, str(problem)) from None
     except (FailedSubmissionError, ValueError) as problem:  # accepted, but the id does not read
         raise SubmitUnknownError(argv, returncode=0, stderr=str(problem)) from None
+    except OSError as problem:
+        if executor.accepted is not None:  # the job is there, only submitit's notes on it are not
+            return executor.accepted
+        raise SubmitError(argv, returncode=127, stderr=str(problem)) from None
+
+
+def _executor(layout: RunLayout, argv: list[str]) -> ScriptExecutor:
+    try:
+        return ScriptExecutor(layout)
     except (RuntimeError, OSError) as problem:  # no srun here, a folder that cannot be written
         raise SubmitError(argv, returncode=127, stderr=str(problem)) from None
 

@@ -14,6 +14,7 @@ from orchestrator.decide import (
     Restart,
     StartNow,
     decide,
+    end_key,
 )
 from orchestrator.errors import ActionError, FsdpqError, SubmitError
 from orchestrator.layout import RunLayout
@@ -119,7 +120,7 @@ def _act(sight: Sight, action: Action, scheduler: Scheduler) -> str:
                     scheduler.cancel(job_id)
                 store.append(sight.layout, "ended jobs", job_ids=job_ids, why=action.why)
             case Over(record=True):
-                _record_end(sight, action)
+                return _record_end(sight, action, scheduler)
             case Restart():
                 return _restart(sight, action, scheduler)
     except (FsdpqError, OSError) as error:
@@ -135,21 +136,33 @@ def _adopt(sight: Sight) -> None:
             store.append(sight.layout, "submitted", job_id=job.job_id, how="found in the queue")
 
 
-def _record_end(sight: Sight, action: Over) -> None:
+def _objection(sight: Sight, action: Action, scheduler: Scheduler) -> str:
+    """Return why this process may not act on the end of a job; "" if it may.
+
+    Between looking and claiming another one may have restarted the run and gone.
+    """
+    if not store.claim(sight.layout, end_key(sight.seen, sight.past)):
+        return "another watcher restarts it"
+    again = observe.look([(sight.layout, sight.plan)], scheduler)[0]
+    same = decide(again.seen, again.past, again.policy) == action
+    return "" if same else "it has changed since it was looked at"
+
+
+def _record_end(sight: Sight, action: Over, scheduler: Scheduler) -> str:
+    """Write down that the run is over, unless its user starts it again just now."""
+    if objection := _objection(sight, action, scheduler):
+        return objection
     if action.state == "cancelled":
         store.mark_cancelled(sight.layout, by=action.why)
     else:
         store.append(sight.layout, "gave up", cause=action.cause, why=action.why)
+    return ""
 
 
 def _restart(sight: Sight, action: Restart, scheduler: Scheduler) -> str:
     """Restart the run, unless another watcher is at it or things have changed meanwhile."""
-    if not store.claim(sight.layout, action.key):
-        return "another watcher restarts it"
-    # Between looking and claiming another one may have restarted it and gone.
-    again = observe.look([(sight.layout, sight.plan)], scheduler)[0]
-    if decide(again.seen, again.past, again.policy) != action:
-        return "it has changed since it was looked at"
+    if objection := _objection(sight, action, scheduler):
+        return objection
     store.append(
         sight.layout,
         "restart",
@@ -179,13 +192,18 @@ def submit(layout: RunLayout, plan: LaunchPlan) -> str:
         SubmitError: The scheduler refused.
         SubmitUnknownError: No answer; a later pass looks for the job before it submits again.
     """
+    store.append(layout, "submitting")
+    return start(layout, plan)
+
+
+def start(layout: RunLayout, plan: LaunchPlan) -> str:
+    """Submit as `submit` does, for a run whose events say already that this is under way."""
     # submitit costs 90 ms to import, and most commands do without it.
     from orchestrator import submission
 
-    store.append(layout, "submitting")
-    start = submission.submit_local if plan.scheduler == "local" else submission.submit_slurm
+    local = plan.scheduler == "local"
     try:
-        job_id = start(layout)
+        job_id = submission.submit_local(layout) if local else submission.submit_slurm(layout)
     except SubmitError as error:
         store.append(layout, "refused", what="submit", why=str(error))
         raise

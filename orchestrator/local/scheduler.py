@@ -97,8 +97,21 @@ def _running(layout: RunLayout) -> Iterator[tuple[int, list[str]]]:
             words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if Path(words[0]).name.startswith(_INTERPRETERS) and ours.intersection(words):
+        named = Path(words[0]).name.startswith(_INTERPRETERS) and bool(ours.intersection(words))
+        if named or _belongs(entry, layout):
             yield int(entry.name), words
+
+
+def _belongs(process: Path, layout: RunLayout) -> bool:
+    """Return whether the run's script started a process.
+
+    A worker may name none of the run's files and have a session of its own.
+    """
+    try:
+        environment = (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"FSDPQ_RUN_DIR=" + os.fsencode(layout.root) in environment
 
 
 def _kill(process: int, number: signals.Signals) -> None:

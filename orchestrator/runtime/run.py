@@ -71,7 +71,7 @@ class Run:
         self._verify: resuming.Verify = "full"
         self._quarantined: list[resuming.SetAside] = []
         self._rejected: list[tuple[Checkpoint, str]] = []
-        self._beat_at = float("-inf")
+        self._beat_at = self._marks_at = float("-inf")
 
     @property
     def already_finished(self) -> bool:
@@ -197,8 +197,18 @@ class Run:
         self._write_progress(step)
 
     def noticed(self) -> Notice | None:
-        """Return this rank's own notice; the other ranks may not have one."""
-        return self._board.look()
+        """Return this rank's own notice; the other ranks may not have one.
+
+        To rank 0 the cancel mark is one too, for a signal may come too early to be heard.
+        """
+        return self._board.look() or self._cancelled()
+
+    def _cancelled(self) -> Notice | None:
+        now = time.monotonic()
+        if self.env.rank != 0 or now - self._marks_at < _HEARTBEAT_S:
+            return None
+        self._marks_at = now
+        return Notice("CANCEL", time.time(), "mark") if self.env.run.cancelled.exists() else None
 
     def should_stop(
         self, *, timeout_s: float = 300.0, term_timeout_s: float = 10.0

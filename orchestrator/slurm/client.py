@@ -92,7 +92,8 @@ class SlurmScheduler:
         _unless_gone(commands.cancel(job_id))
 
     def notify(self, job_id: str, *, signal: str) -> None:
-        """Send the notice signal to the job's steps."""
+        """Send the notice signal to the job's steps, and to its shell if there is no step yet."""
+        _unless_gone(commands.notify_batch(job_id, signal))
         _unless_gone(commands.notify(job_id, signal))
 
 
@@ -116,7 +117,15 @@ def _accounted(ids: Sequence[str], names: frozenset[str]) -> tuple[list[JobRecor
     except QueryError as error:
         absent = "accounting storage is disabled" in error.stderr.lower()
         return [], "" if absent else str(error)
-    return parse.sacct(answer.stdout, names=names), ""
+    return _newest(parse.sacct(answer.stdout, names=names)), ""
+
+
+def _newest(records: Sequence[JobRecord]) -> list[JobRecord]:
+    """Return the newest record of each id; a requeued job has one for each start."""
+    found: dict[str, JobRecord] = {}
+    for record in sorted(records, key=lambda r: (r.submit or 0.0, r.start or 0.0)):
+        found[record.job_id] = record
+    return list(found.values())
 
 
 def _age(record: JobRecord) -> tuple[bool, bool, bool, float]:

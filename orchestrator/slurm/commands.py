@@ -60,3 +60,8 @@ def cancel(job_id: str) -> list[str]:
 def notify(job_id: str, signal: str) -> list[str]:
     """Return the command that sends ``signal`` to the job's steps, not to its batch shell."""
     return ["scancel", f"--signal={signal}", job_id]
+
+
+def notify_batch(job_id: str, signal: str) -> list[str]:
+    """Return the command that sends ``signal`` to the job's batch shell, not to its steps."""
+    return ["scancel", "--batch", f"--signal={signal}", job_id]

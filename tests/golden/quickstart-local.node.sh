@@ -37,7 +37,7 @@ export OMP_NUM_THREADS
 
 if [ -n "$pending" ]; then
   echo "fsdpq: node $node: the notice $pending came before the start"
-  exit 0
+  exit 75
 fi
 
 # Where setpriv can do it (util-linux 2.33), the workers' parent dies with this shell.

@@ -217,11 +217,11 @@ def test_a_script_that_knows_nothing_of_fsdpq_finishes_by_ending_well(world: Wor
     assert store.read_json(world.run.finished) is not None
 
 
-def test_one_that_ends_well_after_a_notice_has_not_finished(world: World) -> None:
+def test_one_that_ends_well_has_finished_whatever_it_heard(world: World) -> None:
     world.python('touch "$FSDPQ_ATTEMPT_DIR/notice.0"')
     assert world.go() == 0
-    assert not world.run.finished.exists()
-    assert world.end()["action"] == "requeue"
+    assert world.run.finished.exists()
+    assert world.end()["action"] == "finished"
 
 
 def test_the_end_mark_beats_the_exit_code(world: World) -> None:
@@ -327,3 +327,30 @@ def test_what_the_scripts_write_is_json(world: World) -> None:
     world.go()
     for path in (world.run.attempt(1).start, world.run.attempt(1).exit):
         json.loads(path.read_text())
+
+
+def test_a_run_that_is_cancelled_while_it_starts_does_not_start(tmp_path: Path) -> None:
+    """`scancel --signal` finds no step yet, so nobody would hear it."""
+    world = make(tmp_path, "slurm", modules=["slow"])
+    world.python('touch "$WORLD/trained"')
+    module = 'module() { touch "$FSDPQ_RUN_DIR_"/cancelled.json; }'
+    (tmp_path / "env.sh").write_text(module.replace("$FSDPQ_RUN_DIR_", str(world.run.root)))
+    assert world.go(BASH_ENV=str(tmp_path / "env.sh")) == 75
+    assert not (tmp_path / "trained").exists()
+    assert "scontrol" not in "".join(world.calls)
+
+
+def test_a_notice_before_the_nodes_start_puts_the_job_back(tmp_path: Path) -> None:
+    world = make(tmp_path, "slurm", modules=["slow"])
+    world.python('touch "$WORLD/trained"')
+    (tmp_path / "env.sh").write_text("module() { kill -USR2 $$; }\n")
+    world.go(BASH_ENV=str(tmp_path / "env.sh"))
+    assert not (tmp_path / "trained").exists()
+    assert world.end()["action"] == "requeue"
+    assert "scontrol requeue 7" in world.calls
+
+
+def test_a_folder_for_temporary_files_that_is_not_there_is_passed_over(world: World) -> None:
+    world.python("exit 0")
+    assert world.go(TMPDIR="/no/such/folder") == 0
+    assert world.run.finished.exists()

@@ -275,7 +275,7 @@ def test_a_requeue_that_is_refused(fake: Fake, stderr: str) -> None:
 
 
 @pytest.mark.processes
-def test_each_action_is_one_command(fake: Fake) -> None:
+def test_each_action_is_its_command(fake: Fake) -> None:
     for name in ("scontrol", "scancel"):
         fake(name, "true")
     SLURM.start_now("7")
@@ -284,6 +284,7 @@ def test_each_action_is_one_command(fake: Fake) -> None:
     assert calls() == [
         "scontrol update JobId=7 StartTime=now",
         "scancel 7",
+        "scancel --batch --signal=USR1 7",
         "scancel --signal=USR1 7",
     ]
 
@@ -308,3 +309,16 @@ def test_ending_a_job_of_somebody_else_does_not(fake: Fake) -> None:
     fake("scancel", f"echo '{text}' >&2; exit 1")
     with pytest.raises(SchedulerError, match="permission denied"):
         SLURM.cancel("7")
+
+
+@pytest.mark.processes
+def test_of_a_requeued_jobs_records_the_newest_counts(fake: Fake) -> None:
+    fake("squeue", "true")
+    rows = (
+        "8|REQUEUED|0:0|2026-01-01T10:00:00|2026-01-01T10:00:01|2026-01-01T10:00:20|s|n1|a-1",
+        "8|FAILED|1:0|2026-01-01T10:00:20|2026-01-01T10:00:24|2026-01-01T10:01:00|s|n1|a-1",
+    )
+    for order in (rows, rows[::-1]):
+        fake("sacct", "cat <<'END'\n" + "\n".join(order) + "\nEND")
+        (record,) = SLURM.jobs(["a-1"], ids=["8"]).records
+        assert record.state is JobState.FAILED

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import getpass
+import json
+import os
+import time
 from collections.abc import Callable
 
 import pytest
 
-from orchestrator import control, store
+from orchestrator import control, observe, store, watch
+from orchestrator.decide import Over, end_key
 from orchestrator.errors import QueryError, RunError
 from orchestrator.layout import RunLayout
 from orchestrator.scheduler import JobState
@@ -126,3 +131,37 @@ def test_what_is_still_being_cancelled_cannot_be_started(cluster: Cluster, run: 
         requeue(run)
     assert cluster.done == []
     assert run.cancelled.exists()
+
+
+def test_a_watcher_and_a_user_never_answer_the_same_end(cluster: Cluster, run: RunLayout) -> None:
+    """One claim for an end, whoever restarts: here a watcher with a slow `scontrol requeue`."""
+    cluster.put(state=S.FAILED)
+    sight = observe.look([(run, store.load_plan(run))], cluster)[0]
+    path = run.claims / f"{end_key(sight.seen, sight.past)}.0"
+    path.write_text(json.dumps({"host": "another-node", "pid": 1, "at": 0}))
+    os.utime(path, (time.time(), time.time()))
+    with pytest.raises(RunError, match="a watcher is starting it again"):
+        requeue(run)
+    assert cluster.done == []
+
+
+def test_what_a_user_restarts_no_watcher_cancels(cluster: Cluster, run: RunLayout) -> None:
+    """A watcher that has seen the job cancelled must not write that down after the restart."""
+    cluster.put(state=S.CANCELLED)
+    plan = store.load_plan(run)
+    sight, action = watch.look([(run, plan)])[0]
+    assert isinstance(action, Over)
+    requeue(run)
+    watch._act(sight, action, cluster)
+    assert not run.cancelled.exists()
+
+
+def test_a_user_without_a_name(
+    cluster: Cluster, run: RunLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found")
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    assert "cancelled" in cancel(run)
+    assert (store.read_json(run.cancelled) or {})["by"] == str(os.getuid())

@@ -647,3 +647,19 @@ def test_an_attempt_of_an_earlier_start_of_the_same_job_is_not_its_evidence() ->
     action = act(seen(job(state=S.FAILED, restart=1), attempt=earlier))
     assert isinstance(action, Restart)
     assert action.cause is Cause.WORKER_ERROR
+
+
+def test_a_submission_without_an_answer_that_has_shown_up_is_judged_by_what_it_left() -> None:
+    """Its user may have cancelled it since."""
+    asked = past(submitted=(), asked_at=NOW - 9000)
+    began = attempt(started_at=NOW - 8000.0)
+    action = act(seen(job(state=S.CANCELLED, in_queue=False), attempt=began), asked)
+    assert brief(action) == ("over", "cancelled")
+    assert brief(act(gone(attempt=None), asked))[0] == "restart"
+
+
+def test_who_cancelled_is_accountings_word_and_never_the_queues_reason() -> None:
+    action = act(seen(job(state=S.CANCELLED, reason="BeginTime")))
+    assert "BeginTime" not in action.why
+    action = act(seen(job(state=S.CANCELLED, reason="CANCELLED by 20001", in_queue=False)))
+    assert "by 20001" in action.why

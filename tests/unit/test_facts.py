@@ -202,3 +202,27 @@ def test_an_error_file_with_gaps(run: RunLayout) -> None:
     (found,) = facts.attempts(run)
     assert found.error is not None
     assert (found.error.rank, found.error.exception, found.error.at) == (None, "", 0.0)
+
+
+@pytest.mark.parametrize("value", [None, "text", [1], {"a": 1}, True, 1e300, -1e300])
+def test_values_of_another_type_are_none(run: RunLayout, value: object) -> None:
+    layout = run.attempt(1)
+    layout.errors.mkdir(parents=True)
+    keys: tuple[str, ...] = (
+        "restart",
+        "started_at",
+        "step",
+        "first_step",
+        "saved_step",
+        "at",
+        "quarantined",
+    )
+    keys += ("job_id", "nodes", "outcome", "action", "ended_at", "rank", "node", "exception")
+    text = json.dumps(dict.fromkeys(keys, value))
+    files = (layout.start, layout.exit, layout.status, layout.resume, layout.progress)
+    for path in (*files, layout.errors / "rank-0.json"):
+        path.write_text(text)
+    found = facts.attempts(run)[0]
+    assert found.restart == 0
+    assert (found.started_at, found.ended_at, found.last_step) == (None, None, None)
+    assert found.quarantined == ()

@@ -405,3 +405,19 @@ def test_each_mistake_has_a_line() -> None:
 @pytest.mark.parametrize("value", [5, None, "x", [1]])
 def test_a_value_where_keys_belong(value: object) -> None:
     assert "inner" in complaint(inner=value)
+
+
+def test_a_file_of_aliases_of_aliases_is_refused_at_once(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x]"]
+    lines += [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 30)]
+    path = tmp_path / "bomb.yaml"
+    path.write_text("\n".join(lines))
+    with pytest.raises(SpecError, match="aliases"):
+        read_yaml(path, error=SpecError)
+
+
+def test_a_file_that_is_far_too_large_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "large.yaml"
+    path.write_text("args: [" + "x, " * 200_000 + "x]")
+    with pytest.raises(SpecError, match="larger than 256 KiB"):
+        read_yaml(path, error=SpecError)

@@ -66,7 +66,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         done.append(layout.name)
         return "7"
 
-    monkeypatch.setattr(watch, "submit", submit)
+    monkeypatch.setattr(watch, "start", submit)
     return done
 
 
@@ -78,8 +78,10 @@ def test_submitting_makes_the_run_first(here: Path, submitted: list[str]) -> Non
         path.name: path.read_text() for path in prepared.layout.root.iterdir() if path.is_file()
     }
     assert found.items() >= prepared.files.items()
-    (event,) = store.events(prepared.layout)
-    assert (event["kind"], event["job_name"]) == ("created", prepared.plan.job_name)
+    created, under_way = store.events(prepared.layout)
+    assert (created["kind"], created["job_name"]) == ("created", prepared.plan.job_name)
+    # So a watcher that finds the run in the middle of this waits for the answer.
+    assert under_way["kind"] == "submitting"
 
 
 def test_a_name_is_used_once(here: Path, submitted: list[str]) -> None:
@@ -93,7 +95,7 @@ def test_a_refused_job_leaves_no_run(here: Path, monkeypatch: pytest.MonkeyPatch
     def refuse(*_: Any) -> str:
         raise SubmitError(["sbatch"], returncode=1, stderr="Invalid account")
 
-    monkeypatch.setattr(watch, "submit", refuse)
+    monkeypatch.setattr(watch, "start", refuse)
     with pytest.raises(SubmitError, match="Invalid account"):
         launch.submit(prepare(here))
     assert list((here / "runs").iterdir()) == []
@@ -109,7 +111,7 @@ def test_a_job_that_may_exist_keeps_its_run(
     def fail(*_: Any) -> str:
         raise error
 
-    monkeypatch.setattr(watch, "submit", fail)
+    monkeypatch.setattr(watch, "start", fail)
     prepared = prepare(here)
     with pytest.raises(type(error)):
         launch.submit(prepared)

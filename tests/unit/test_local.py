@@ -133,3 +133,16 @@ def test_a_process_cannot_be_requeued_and_never_waits(run: RunLayout) -> None:
     scheduler.start_now("4242")
     with pytest.raises(ActionError, match="cannot be requeued"):
         scheduler.requeue("4242")
+
+
+def test_a_worker_that_names_none_of_the_runs_files_is_its_process(
+    run: RunLayout, tmp_path: Path
+) -> None:
+    """As the worker of a plain script whose torchrun is gone."""
+    environment = {**os.environ, "FSDPQ_RUN_DIR": str(run.root)}
+    worker = subprocess.Popen(["sleep", "60"], env=environment, start_new_session=True)
+    scheduler = LocalScheduler({"llama-1": run})
+    (record,) = scheduler.jobs(["llama-1"]).records
+    assert record.state is JobState.RUNNING
+    scheduler.cancel("4242")
+    assert worker.wait(timeout=10) == -signal.SIGKILL

@@ -394,3 +394,33 @@ def test_of_many_that_claim_one_acts(run: RunLayout, stale: bool) -> None:
     for process in processes:
         process.communicate("\n", timeout=30)
     assert sorted(said) == ["False", "False", "True"]
+
+
+def test_what_cannot_be_written_leaves_no_empty_file(
+    run: RunLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty claim would bind all watchers for ten minutes."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fdopen", full)
+    with pytest.raises(OSError, match="No space"):
+        store.claim(run, "7.0")
+    assert list(run.claims.iterdir()) == []
+    with pytest.raises(RunError, match="No space left"):
+        store.mark_cancelled(run, by="me")
+    assert not list(run.root.glob(".cancelled*"))
+
+
+def test_runs_of_others_are_passed_over(run: RunLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(run.root.parent / "private")
+    real = Path.is_file
+
+    def is_file(path: Path) -> bool:
+        if "private" in str(path):
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(Path, "is_file", is_file)
+    assert [layout.name for layout in store.all_runs(run.root.parent)] == [run.name]
