@@ -23,9 +23,14 @@ def say(text: str) -> None:
     print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}", flush=True)
 
 
+def shown(path: Path) -> str:
+    """Return a path as seen from here, if it is below."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
 def fsdpq(*args: str) -> None:
     """Show a command and run it; end the demo where it fails."""
-    say("$ fsdpq " + " ".join(args))
+    say("$ fsdpq " + " ".join(args) + f" --runs {shown(RUNS)}")
     done = subprocess.run([*FSDPQ, *args, "--runs", str(RUNS)], check=False)
     if done.returncode != 0:
         sys.exit(f"the demo stops here: fsdpq {args[0]} exited with {done.returncode}")
@@ -77,15 +82,16 @@ def compare() -> None:
 
 def main() -> None:
     started = time.monotonic()
-    fsdpq("submit", str(JOB), "--set", "name=interrupted")
+    fsdpq("submit", shown(JOB), "--set", "name=interrupted")
     wait_for_step("interrupted", DRILL_AT)
     fsdpq("drill", "interrupted")
-    fsdpq("watch", "interrupted", "--every", "3")
+    fsdpq("watch", "interrupted", "--every", "5")
     fsdpq("status", "interrupted")
     say("The same job, left alone")
-    fsdpq("submit", str(JOB), "--set", "name=straight", "--follow")
+    fsdpq("submit", shown(JOB), "--set", "name=straight", "--follow")
     compare()
-    print(f"\n{time.monotonic() - started:.0f} s. The runs are in {RUNS}")
+    print(f"\n{time.monotonic() - started:.0f} s. Look at the runs with")
+    print(f"  {shown(Path(sys.executable).parent / 'fsdpq')} status --runs {shown(RUNS)}")
 
 
 if __name__ == "__main__":

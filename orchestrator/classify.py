@@ -17,6 +17,7 @@ class Cause(StrEnum):
     OUT_OF_MEMORY = "out of memory"
     WORKER_ERROR = "worker error"
     CHECKPOINT = "no usable checkpoint"
+    CONFIGURATION = "configuration error"
     NO_PROGRESS = "no progress"
     CANCELLED = "cancelled"
     GONE = "gone without a word"
@@ -43,7 +44,8 @@ def classify(job: JobRecord | None, attempt: Attempt | None) -> tuple[Cause, str
     # Slurm's own word goes before the errors of ranks: those of survivors follow from it.
     told = job is not None and job.state in _RECORDS
     if attempt is not None and attempt.error is not None and not told:
-        return Cause.WORKER_ERROR, _name(attempt.error)
+        mistake = attempt.error.exception.startswith(_MISTAKES)
+        return Cause.CONFIGURATION if mistake else Cause.WORKER_ERROR, _name(attempt.error)
     return _from_record(job, attempt)
 
 
@@ -51,6 +53,8 @@ def _name(error: RankError) -> str:
     return f"rank {error.rank} on {error.node} failed: {error.exception}"
 
 
+# Errors that no restart mends.
+_MISTAKES = ("SpecError:", "SyntaxError:", "IndentationError:")
 # How slurmstepd says that it could not set up the job's output (22.05: "0:53").
 LAUNCH_SIGNAL = 53
 

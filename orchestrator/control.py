@@ -34,8 +34,8 @@ def cancel(layout: RunLayout, plan: LaunchPlan, *, now: bool) -> str:
         else:
             scheduler.cancel(job.job_id)
     if saving:
-        again = f"`fsdpq cancel --now {layout.name}` does not wait"
-        return f"{layout.name}: cancelled; job {saving[0].job_id} saves and ends. {again}"
+        told = f"cancelled; job {saving[0].job_id} was told to save and end"
+        return f"{layout.name}: {told}. `fsdpq cancel --now {layout.name}` does not wait"
     return f"{layout.name}: cancelled"
 
 
@@ -109,7 +109,9 @@ def _hurry(layout: RunLayout, plan: LaunchPlan, job: JobRecord, scheduler: Sched
         scheduler.start_now(job.job_id)
         return Requeued(f"{layout.name}: job {job.job_id} waits for nodes, no longer for a time")
     scheduler.notify(job.job_id, signal=plan.notice_signal)
-    return Requeued(f"{layout.name}: job {job.job_id} saves and starts again", saving=True)
+    return Requeued(
+        f"{layout.name}: job {job.job_id} was told to save and start again", saving=True
+    )
 
 
 def _live(layout: RunLayout, plan: LaunchPlan) -> tuple[Scheduler, list[JobRecord]]:

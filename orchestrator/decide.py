@@ -43,6 +43,10 @@ REFUSED = "refused"
 _COUNTED = frozenset({Cause.WORKER_ERROR, Cause.TIME_LIMIT, Cause.GONE})
 
 
+# Ends that a restart would only repeat.
+_FINAL = frozenset({Cause.OUT_OF_MEMORY, Cause.CHECKPOINT, Cause.CONFIGURATION, Cause.NO_PROGRESS})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """What is seen of a run now.
@@ -177,7 +181,7 @@ def _cancelled(seen: Observation, live: list[JobRecord]) -> Action:
     if late:
         return CancelJobs(tuple(late), "the run is cancelled, and this job is not")
     if live:
-        return Wait("stopping", "cancelled; the workers are saving")
+        return Wait("stopping", "cancelled; the job was told to save and end")
     return Over("cancelled", "cancelled by its user; nothing restarts it", Cause.CANCELLED)
 
 
@@ -249,7 +253,7 @@ def _restart(seen: Observation, past: History, policy: Policy, job: JobRecord | 
     cause, why = classify(job, attempt)
     if cause is Cause.CANCELLED:
         return Over("cancelled", why, cause, record=True)
-    if cause in (Cause.OUT_OF_MEMORY, Cause.CHECKPOINT, Cause.NO_PROGRESS):
+    if cause in _FINAL:
         return Over("failed", why, cause, record=True)
     idle = _without_progress(past, seen.checkpoint_step) if cause in _COUNTED else 0
     if idle >= policy.max_no_progress:

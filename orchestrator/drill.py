@@ -39,8 +39,8 @@ def _training(layout: RunLayout, plan: LaunchPlan) -> Attempt:
     runs = isinstance(action, Wait) and action.state == "running"
     if not runs or attempt is None or attempt.last_step is None or attempt.outcome:
         raise RunError(
-            f"{layout.name}: does not train now ({action.why}); start the drill when it has done"
-            " a step"
+            f"{layout.name}: reports no steps now ({action.why}); start the drill when it has done"
+            " one (a script without orchestrator.runtime never reports any)"
         )
     return attempt
 

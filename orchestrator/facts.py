@@ -19,6 +19,7 @@ _SECONDARY = (
     "DistBackendError",
     "ncclRemoteError",
     "peer",
+    "VoteError",
 )
 
 

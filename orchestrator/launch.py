@@ -1,10 +1,13 @@
 """From a job file to a run: read, plan, render, create the run directory, submit."""
 
 import json
+import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from glob import glob
+from importlib.util import find_spec
 from pathlib import Path
 
 from orchestrator import plan as planning
@@ -13,18 +16,24 @@ from orchestrator.errors import SpecError, SubmitError
 from orchestrator.fields import no_control
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
-from orchestrator.profile import load_profile
+from orchestrator.profile import SiteProfile, load_profile
 from orchestrator.spec.job import JobSpec, check_script, load_job
 from orchestrator.spec.train import check_batch
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A run as it would be submitted: the same value is printed by a dry run and used by submit."""
+    """A run as it would be submitted: the same value is printed by a dry run and used by submit.
+
+    Attributes:
+        files: Text by name, for the run directory.
+        notes: What looks like a mistake and may be none.
+    """
 
     layout: RunLayout
     plan: LaunchPlan
     files: dict[str, str]
+    notes: tuple[str, ...] = ()
 
 
 def prepare(job: Path, *, runs: Path, site: str | None, overrides: Sequence[str]) -> Launch:
@@ -35,18 +44,40 @@ def prepare(job: Path, *, runs: Path, site: str | None, overrides: Sequence[str]
     """
     chosen = [f"site={json.dumps(site, ensure_ascii=False)}"] if site is not None else []
     spec = load_job(job, overrides=[*overrides, *chosen])
-    check_script(spec)
     profile = load_profile(spec.site, base=Path.cwd() if chosen else job.absolute().parent)
     layout = RunLayout(_run_dir(runs, spec.name))
     cwd = _usable(Path.cwd(), "workdir")
-    plan = planning.plan(spec, profile, layout=layout, cwd=cwd, python=sys.executable)
-    if spec.train is not None:
-        check_batch(spec.train, plan.world_size)
-    return Launch(layout, plan, _files(job, spec, plan))
+    try:
+        check_script(spec)
+        plan = planning.plan(spec, profile, layout=layout, cwd=cwd, python=sys.executable)
+        if spec.train is not None:
+            check_batch(spec.train, plan.world_size)
+    except SpecError as problem:
+        raise SpecError(f"{job}: {problem}") from None
+    return Launch(layout, plan, _files(job, spec, plan), tuple(_notes(spec, profile)))
+
+
+def _notes(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
+    """Yield what looks like a mistake, though only the nodes can tell."""
+    if spec.python is None and find_spec("torch") is None:
+        yield (
+            f"{sys.executable} has no torch, and the job would run with it; name the interpreter of"
+            " your training environment with `python:`"
+        )
+    known = ", ".join(profile.partitions)
+    if spec.partition and known and spec.partition not in profile.partitions:
+        yield (
+            f"partition {spec.partition}: the site {profile.name} knows {known}; limits, constraint"
+            " and preemption of this one are unknown"
+        )
+    for pattern in spec.train.data.text_files if spec.train else ():
+        if not glob(pattern, recursive=True):  # noqa: PTH207 (an absolute pattern)
+            yield f"train.data.text_files: nothing matches {pattern} here; do the nodes see more?"
 
 
 def _run_dir(runs: Path, name: str) -> Path:
-    path = _usable(runs.absolute() / name, "--runs")
+    # Not resolve(): what a link leads to on the login node may have another path on the nodes.
+    path = _usable(Path(os.path.abspath(runs)) / name, "--runs")  # noqa: PTH100
     # `%` starts a pattern in --output. A backslash there ends all patterns and is dropped itself
     # (measured on 22.05): the job dies at its start for want of a folder for its log.
     if found := re.search(r"[%\\]", str(path)):

@@ -163,8 +163,8 @@ def _time_limit(spec: JobSpec, partition: PartitionProfile) -> int | None:
     limit_s = spec.time_limit or partition.time_limit
     if spec.time_limit and partition.time_limit and spec.time_limit > partition.time_limit:
         raise SpecError(
-            f"time_limit: {spec.time_limit} s are more than the partition allows"
-            f" ({partition.time_limit} s)"
+            f"time_limit: {slurm_time(spec.time_limit)} is more than the partition allows"
+            f" ({slurm_time(partition.time_limit)})"
         )
     if limit_s is not None and spec.notice.lead_s >= limit_s:
         raise SpecError(

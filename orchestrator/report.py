@@ -8,6 +8,9 @@ from orchestrator.attempt import Attempt
 from orchestrator.decide import Action, CancelJobs, Over, Restart, StartNow
 from orchestrator.sight import Sight
 
+# Characters of an explanation in a table; the whole of it is in the events and in --json.
+_WIDTH = 240
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
@@ -63,14 +66,14 @@ def status(
     ended = [row["cause"] for row in rows if row["cause"]]
     return Status(
         run=sight.layout.name,
-        state=_state(action, newest),
+        state=_state(sight, action, newest),
         job_id=job_ids[0] if job_ids else None,
         attempt=newest.number if newest else None,
         step=max((a.last_step for a in attempts[-1:] if a.last_step is not None), default=None),
         steps_total=sight.plan.steps_total,
         checkpoint_step=sight.seen.checkpoint_step,
         cause=action.cause.value if isinstance(action, Over | Restart) else _last(ended),
-        next=action.why,
+        next=_next(action),
         loss=metrics.get("loss"),
         tokens_per_s=metrics.get("tokens_per_s"),
         quarantined=tuple(item for attempt in attempts for item in attempt.quarantined),
@@ -86,11 +89,18 @@ def status(
     )
 
 
+def _next(action: Action) -> str:
+    """Return what happens next, in one line that is not too long for a table."""
+    why = " ".join(action.why.split())
+    short = why if len(why) <= _WIDTH else f"{why[:_WIDTH]}..."
+    return f"{short}; `fsdpq watch` restarts it" if isinstance(action, Restart) else short
+
+
 def _last(items: Sequence[str]) -> str | None:
     return items[-1] if items else None
 
 
-def _state(action: Action, newest: Attempt | None) -> str:
+def _state(sight: Sight, action: Action, newest: Attempt | None) -> str:
     match action:
         case Over():
             return action.state
@@ -100,9 +110,17 @@ def _state(action: Action, newest: Attempt | None) -> str:
             return "waiting"
         case CancelJobs():
             return "stopping"
-    if action.state == "running" and (newest is None or newest.last_step is None):
+    if action.state == "running" and not _trains(sight, newest):
         return "starting"
     return action.state
+
+
+def _trains(sight: Sight, newest: Attempt | None) -> bool:
+    """Return whether the newest attempt is past its start; a script may never tell its steps."""
+    tells = sight.plan.steps_total is not None or (
+        newest is not None and newest.resumed is not None
+    )
+    return newest is not None and (newest.last_step is not None or not tells)
 
 
 def _row(
@@ -163,7 +181,7 @@ def _end(attempt: Attempt) -> tuple[str, str]:
 def _lost(index: int, attempts: Sequence[Attempt], checkpoint_step: int | None) -> int | None:
     """Return how many steps of an attempt were done again, or will have to be."""
     done = attempts[index].last_step
-    if done is None:
+    if done is None or attempts[index].outcome == "finished":
         return 0
     later = (attempt.resumed for attempt in attempts[index + 1 :])
     kept = next((step for step in later if step is not None), checkpoint_step or 0)

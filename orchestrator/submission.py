@@ -112,7 +112,8 @@ def submit_local(layout: RunLayout) -> str:
     """
     answer = layout.submitit / "job-id"
     answer.unlink(missing_ok=True)
-    argv = [sys.executable, "-m", "orchestrator.local.start", str(layout.root)]
+    # -P: a folder called orchestrator in the current directory is not ours.
+    argv = [sys.executable, "-P", "-m", "orchestrator.local.start", str(layout.root)]
     with layout.output.open("ab") as log:
         done = subprocess.run(  # noqa: S603 (an argument list of ours, no shell)
             argv,
@@ -124,5 +125,6 @@ def submit_local(layout: RunLayout) -> str:
             env=clean_environment(os.environ),
         )
     if done.returncode != 0 or not answer.is_file():
-        raise SubmitError(argv, returncode=done.returncode, stderr=f"see {layout.output}")
+        said = layout.output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise SubmitError(argv, returncode=done.returncode, stderr=" ".join(said[-1:]))
     return answer.read_text(encoding="utf-8").strip()

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
 from orchestrator import facts, observe, store
 from orchestrator.decide import (
@@ -41,7 +42,8 @@ class Outcome:
 def scheduler_of(kind: str, runs: Runs) -> Scheduler:
     """Return the scheduler of ``runs``, all of one ``kind``."""
     if kind == "local":
-        return LocalScheduler({plan.job_name: layout for layout, plan in runs})
+        # As the scripts know the run, and not by the path that it was asked for by.
+        return LocalScheduler({plan.job_name: RunLayout(Path(plan.run_dir)) for _, plan in runs})
     return SlurmScheduler(os.getuid())
 
 

@@ -33,6 +33,8 @@ def watch_command(
 
     Any number of these may run at once, and any of them may be killed at any time.
     """
+    if as_json and not once:
+        raise click.UsageError("--json goes with --once")
     told: set[str] = set()
     if not once:
         watch.loop(lambda: chosen_runs(run, runs, told=told), every_s=every_s, show=Printer().show)

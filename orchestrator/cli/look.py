@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from orchestrator import checkpoint, logs, report, status, store, watch
+from orchestrator import checkpoint, logs, observe, report, status, store, watch
 from orchestrator.checkpoint import Checkpoint
 from orchestrator.cli.chosen import chosen_runs
 from orchestrator.cli.main import echo_json, json_option, main, runs_option
@@ -48,7 +48,8 @@ def logs_command(
 
 def _over(run: str, runs: Path) -> bool:
     layout = store.find(run, runs=runs)
-    return layout.finished.exists() or layout.cancelled.exists()
+    gave_up = observe.history(store.events(layout)).gave_up is not None
+    return layout.finished.exists() or layout.cancelled.exists() or gave_up
 
 
 @main.command("checkpoints")
@@ -72,7 +73,8 @@ def checkpoints_command(run: str, runs: Path, verify: bool, as_json: bool) -> No
     rows = [("STEP", "COMPLETE", "PATH", "REASON")]
     rows += [(str(c.step), "yes" if c.complete else "no", str(c.path), c.reason) for c in found]
     click.echo(report.columns(rows))
-    click.echo(f"a resume would use {'step 0' if resume is None else f'step {resume}'}")
+    how = "" if verify else " (by file sizes; --verify reads every byte, as a resume does)"
+    click.echo(f"a resume would use {'step 0' if resume is None else f'step {resume}'}{how}")
 
 
 def _json(item: Checkpoint) -> dict[str, object]:

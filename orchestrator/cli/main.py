@@ -65,6 +65,9 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except FsdpqError as error:
             raise click.ClickException(str(error)) from None
+        except KeyboardInterrupt:
+            click.echo("\ninterrupted; runs go on by themselves", err=True)
+            raise click.exceptions.Exit(130) from None
         except OSError as error:  # a file or a folder that cannot be used; click has its own EPIPE
             if error.errno == errno.EPIPE:
                 raise

@@ -1,5 +1,6 @@
 """`fsdpq render` and `fsdpq submit`."""
 
+import shlex
 from pathlib import Path
 
 import click
@@ -31,6 +32,14 @@ def render_command(
     click.echo(f"wrote {', '.join(sorted(prepared.files))} to {output}")
 
 
+def _show(prepared: Launch, *, as_json: bool) -> None:
+    if not as_json:
+        _print_scripts(prepared)
+        return
+    layout = prepared.layout
+    echo_json({"run": layout.name, "run_dir": str(layout.root), "files": prepared.files})
+
+
 def _print_scripts(prepared: Launch) -> None:
     for name in ("script.sbatch", "node.sh"):
         click.echo(f"# ===== {prepared.layout.root / name}\n{prepared.files[name]}")
@@ -52,9 +61,13 @@ def submit_command(
     as_json: bool,
 ) -> None:
     """Start a run of JOB."""
+    if as_json and following:
+        raise click.UsageError("--json and --follow do not go together; use `status --json` then")
     prepared = launch.prepare(job, runs=runs, site=site, overrides=overrides)
+    for note in prepared.notes:
+        click.echo(f"note: {note}", err=True)
     if dry_run:
-        _print_scripts(prepared)
+        _show(prepared, as_json=as_json)
         return
     job_id = launch.submit(prepared)
     layout = prepared.layout
@@ -63,6 +76,8 @@ def submit_command(
     else:
         click.echo(f"run {layout.name}: job {job_id}, in {layout.root}")
         if not following:
-            click.echo(f"next: fsdpq watch {layout.name}, or fsdpq status {layout.name}")
+            where = "" if runs == Path("runs") else f" --runs {shlex.quote(str(runs))}"
+            click.echo(f"fsdpq watch {layout.name}{where}   restarts it where its own shell cannot")
+            click.echo(f"fsdpq status {layout.name}{where}  shows how it gets on")
     if following:
         follow(layout, prepared.plan)

@@ -35,6 +35,7 @@ export TORCHINDUCTOR_CACHE_DIR=$local_dir/inductor
 : "${OMP_NUM_THREADS:=16}"
 export OMP_NUM_THREADS
 
+
 if [ -n "$pending" ]; then
   echo "fsdpq: node $node: the notice $pending came before the start"
   exit 75

@@ -35,6 +35,9 @@ export TORCHINDUCTOR_CACHE_DIR=$local_dir/inductor
 : "${OMP_NUM_THREADS:=1}"
 export OMP_NUM_THREADS
 
+# A folder called orchestrator in the working directory is not fsdpq's.
+export PYTHONSAFEPATH=1
+
 if [ -n "$pending" ]; then
   echo "fsdpq: node $node: the notice $pending came before the start"
   exit 75

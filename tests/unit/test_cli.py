@@ -207,7 +207,7 @@ MISTAKES: list[tuple[list[str], int, str]] = [
     (["requeue", "nope"], 1, "there is no run"),
     (["requeue", "done"], 1, "is finished; there is nothing to start again"),
     (["drill", "nope"], 1, "there is no run"),
-    (["drill", "llama"], 1, "does not train now"),
+    (["drill", "llama"], 1, "reports no steps now"),
     (["drill", "llama", "--timeout", "0"], 2, "--timeout"),
 ]
 TRAIN = {

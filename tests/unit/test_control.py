@@ -89,7 +89,7 @@ def test_a_finished_run_is_left_alone(
 
 def test_requeueing_what_trains_sends_the_notice(cluster: Cluster, run: RunLayout) -> None:
     cluster.put(state=S.RUNNING)
-    assert "saves and starts again" in requeue(run)
+    assert "was told to save and start again" in requeue(run)
     assert cluster.done == [("notify", "7", "USR2")]
 
 

@@ -663,3 +663,10 @@ def test_who_cancelled_is_accountings_word_and_never_the_queues_reason() -> None
     assert "BeginTime" not in action.why
     action = act(seen(job(state=S.CANCELLED, reason="CANCELLED by 20001", in_queue=False)))
     assert "by 20001" in action.why
+
+
+@pytest.mark.parametrize("error", ["SpecError: data.text_files: nothing matches", "SyntaxError: x"])
+def test_a_mistake_that_no_restart_mends_is_not_repeated(error: str) -> None:
+    action = act(seen(job(state=S.FAILED), attempt=attempt(error=rank_error(error))))
+    assert isinstance(action, Over)
+    assert action.cause is Cause.CONFIGURATION

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator import launch, store, watch
-from orchestrator.errors import RunError, SubmitError, SubmitUnknownError
+from orchestrator.errors import RunError, SpecError, SubmitError, SubmitUnknownError
 from orchestrator.plan import LaunchPlan
 
 from .builders import write_job
@@ -116,3 +116,36 @@ def test_a_job_that_may_exist_keeps_its_run(
     with pytest.raises(type(error)):
         launch.submit(prepared)
     assert prepared.layout.plan.is_file()
+
+
+def test_what_may_be_a_mistake_is_noted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    train = {
+        "model": {"config": {"model_type": "llama"}},
+        "data": {"text_files": ["nowhere/*.txt"], "seq_len": 8},
+        "steps": 30,
+        "global_batch": 8,
+    }
+    notes = "\n".join(prepare(here, script=None, train=train).notes)
+    assert "has no torch" in notes
+    assert "`python:`" in notes
+    assert f"nothing matches {here}/nowhere/*.txt" in notes
+    assert "has no torch" not in "\n".join(prepare(here, python="/env/bin/python").notes)
+
+
+def test_a_mistake_that_the_plan_finds_names_the_file(here: Path) -> None:
+    with pytest.raises(SpecError, match=r"^.*job\.yaml: gpus_per_node: 9"):
+        launch.prepare(
+            write_job(here, gpus_per_node=9, account="a"),
+            runs=Path("runs"),
+            site="kempner-h100",
+            overrides=[],
+        )
+
+
+def test_dots_in_the_path_of_the_runs_lead_to_the_same_run(here: Path) -> None:
+    (here / "sub").mkdir()
+    job = write_job(here)
+    one = launch.prepare(job, runs=Path("runs"), site=None, overrides=[])
+    other = launch.prepare(job, runs=Path("sub/../runs"), site=None, overrides=[])
+    assert one.layout == other.layout

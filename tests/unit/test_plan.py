@@ -161,7 +161,7 @@ def test_what_the_partition_asks_for() -> None:
 @pytest.mark.parametrize(
     ("job", "words"),
     [
-        ({"time_limit": "2:00:00"}, "7200 s are more than the partition allows (3600 s)"),
+        ({"time_limit": "2:00:00"}, "02:00:00 is more than the partition allows (01:00:00)"),
         ({"nodes": 3}, "3 are more than the partition short allows (2)"),
         ({"notice": {"lead_s": 3600}}, "reach beyond the time limit of 3600 s"),
     ],

@@ -171,6 +171,6 @@ def test_a_local_run_that_cannot_be_started(
 ) -> None:
     layout = make_run(tmp_path / "llama", scheduler="local")
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(SubmitError, match=r"see .*batch\.log"):
+    with pytest.raises(SubmitError, match=r"local\.start .* exited with 1"):
         submission.submit_local(layout)
     assert store.read_json(layout.plan) is not None
