@@ -12,6 +12,8 @@ FsdpqError
     SubmitError         the scheduler refused the job: nothing was submitted
     SubmitUnknownError  no answer to a submission: the job may exist all the same
     ActionError         requeue, cancel, update or signal was refused
+
+Beside what raises them, as RunErrors: runtime's VoteError and SupersededError.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """A run's status as data and as text. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,6 +44,7 @@ def status(
     *,
     attempts: Sequence[Attempt],
     metrics: dict[str, Any],
+    causes: Mapping[int, str],
     submitted_at: float | None,
 ) -> Status:
     """Return the status of a run.
@@ -53,13 +54,14 @@ def status(
         action: What is to be done about it.
         attempts: Its attempts, oldest first.
         metrics: The newest line of its metrics; empty where there is none.
+        causes: Why attempts ended, by number, as it was found when they were restarted.
         submitted_at: When it was first submitted, in seconds since 1970.
     """
     newest = attempts[-1] if attempts else None
     jobs = sight.seen.jobs or ()
     job_ids = [job.job_id for job in jobs[:1]] or list(sight.past.submitted[-1:])
     rows = [
-        _row(index, attempts, sight, action, submitted_at=submitted_at)
+        _row(index, attempts, sight, action, causes=causes, submitted_at=submitted_at)
         for index in range(len(attempts))
     ]
     error = newest.error if newest else None
@@ -129,6 +131,7 @@ def _row(
     sight: Sight,
     action: Action,
     *,
+    causes: Mapping[int, str],
     submitted_at: float | None,
 ) -> dict[str, Any]:
     attempt = attempts[index]
@@ -136,6 +139,7 @@ def _row(
     state, cause = ("running", None) if alive else _end(attempt)
     if not alive and index == len(attempts) - 1 and isinstance(action, Over | Restart):
         cause = action.cause.value
+    cause = causes.get(attempt.number, cause)
     resumed = attempt.resumed
     return {
         "attempt": attempt.number,

@@ -15,7 +15,9 @@ _TAIL_BYTES = 65536
 
 def of(sight: Sight, action: Action) -> Status:
     """Return the status of the run that is seen."""
-    times = [e["at"] for e in store.events(sight.layout) if e["kind"] == "submitting"]
+    events = store.events(sight.layout)
+    times = [e["at"] for e in events if e["kind"] == "submitting"]
+    restarts = [e for e in events if e["kind"] == "restart"]
     return report.status(
         sight,
         action,
@@ -24,6 +26,9 @@ def of(sight: Sight, action: Action) -> Status:
             key: value
             for key, item in last_line(sight.layout.metrics).items()
             if (value := facts.number(item)) is not None
+        },
+        causes={
+            e["attempt"]: str(e.get("cause")) for e in restarts if isinstance(e.get("attempt"), int)
         },
         submitted_at=times[0] if times else None,
     )

@@ -171,6 +171,7 @@ def _restart(sight: Sight, action: Restart, scheduler: Scheduler) -> str:
         cause=action.cause,
         why=action.why,
         checkpoint_step=sight.seen.checkpoint_step,
+        attempt=sight.seen.attempt.number if sight.seen.attempt else None,
         how="requeue" if action.job_id else "resubmit",
     )
     if action.job_id is not None and _requeued(sight.layout, action.job_id, scheduler):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .cluster import Cluster, ClusterConfig, SlurmVersion
+from .cluster import Cluster, ClusterConfig, DaemonError, NamespaceError, SlurmVersion
 from .cluster.config import SYSTEM_PATH
 from .user import FsdpqUser
 
@@ -66,9 +68,33 @@ def _what_is_missing(version: SlurmVersion) -> str:
 def session_cluster(real_slurm: SlurmVersion, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The cluster, in whatever state the last test left it."""
     began = time.monotonic()
-    with Cluster(ClusterConfig(version=real_slurm)) as cluster:
+    with _started(ClusterConfig(version=real_slurm)) as cluster:
         request.config.stash[START_S] = time.monotonic() - began
         yield cluster
+
+
+@contextlib.contextmanager
+def _started(config: ClusterConfig) -> Iterator[Cluster]:
+    """A cluster; a start that fails is tried again, for one would take all tests with it.
+
+    Several of these start at once when tests run in parallel, and MariaDB's installation has been
+    seen to fail then.
+    """
+    cluster = Cluster(config)
+    for left in (2, 1, 0):
+        try:
+            cluster.start()
+            break
+        except (DaemonError, NamespaceError, subprocess.SubprocessError, TimeoutError) as problem:
+            cluster.close()
+            if not left:
+                raise
+            print(f"the test cluster did not start, trying again: {problem}")
+            cluster = Cluster(config)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
 
 
 @pytest.fixture

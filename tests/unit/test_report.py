@@ -46,10 +46,16 @@ def status(
     action: Action = RUNNING,
     *attempts: Attempt,
     metrics: dict[str, Any] | None = None,
+    causes: dict[int, str] | None = None,
     submitted_at: float | None = None,
 ) -> Status:
     return report.status(
-        sight(what), action, attempts=attempts, metrics=metrics or {}, submitted_at=submitted_at
+        sight(what),
+        action,
+        attempts=attempts,
+        metrics=metrics or {},
+        causes=causes or {},
+        submitted_at=submitted_at,
     )
 
 
@@ -187,7 +193,7 @@ def test_the_job_is_the_live_one_or_the_one_that_was_submitted_last() -> None:
     assert status(seen(job("8"), job("7", JobState.FAILED))).job_id == "8"
     assert status(seen()).job_id == "7"
     assert report.status(
-        sight(seen(), submitted=()), RUNNING, attempts=[], metrics={}, submitted_at=None
+        sight(seen(), submitted=()), RUNNING, attempts=[], metrics={}, causes={}, submitted_at=None
     ).job_id is None  # fmt: skip
     assert status(dataclasses.replace(seen(), jobs=None)).job_id == "7"
 
@@ -371,3 +377,8 @@ def test_what_a_drill_found() -> None:
     assert "attempt 2 resumed from step 40: 2 steps lost" in text
     assert "13 s after the notice" in text
     assert set(found.to_json()) >= {"run", "steps_lost", "stop_s", "down_s"}
+
+
+def test_why_an_attempt_ended_stays_what_was_found_then() -> None:
+    found = status(seen(job()), RUNNING, attempt(1), attempt(2), causes={1: "preempted"})
+    assert rows(found, "cause")[0] == "preempted"

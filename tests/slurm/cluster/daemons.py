@@ -114,6 +114,9 @@ def start_accounting(services: Services) -> None:
     services.start(["slurmdbd", "-D"], ready=lambda: services.answers(*question))
 
 
+ACCOUNTING_TRIES = 10
+
+
 def add_users(services: Services, users: Sequence[User] = USERS) -> None:
     """Give the cluster, each account and each user an entry in the accounting."""
     commands = ["add cluster fsdpq"]
@@ -121,7 +124,17 @@ def add_users(services: Services, users: Sequence[User] = USERS) -> None:
         commands.append(f"add account {user.account} cluster=fsdpq")
         commands.append(f"add user {user.name} account={user.account} cluster=fsdpq")
     for command in commands:
-        services.host.run(["sacctmgr", "--immediate", *command.split()])
+        _accounted(services, command)
+
+
+def _accounted(services: Services, command: str) -> None:
+    """Run a command of sacctmgr; a slurmdbd that has just started may refuse the first ones."""
+    for _ in range(ACCOUNTING_TRIES):
+        done = services.host.run(["sacctmgr", "--immediate", *command.split()], check=False)
+        if done.returncode == 0 or "already exist" in done.stdout + done.stderr:
+            return
+        time.sleep(1)
+    raise DaemonError(f"sacctmgr {command}: {done.stdout}{done.stderr}")
 
 
 def start_controller(services: Services) -> None:
