@@ -1,0 +1,53 @@
+"""The documents name what there is, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from orchestrator.cli import main
+from orchestrator.fields import _Loader
+from orchestrator.profile import shipped
+from orchestrator.spec.job import JobSpec
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+assert isinstance(main, click.Group)
+COMMANDS = main.list_commands(click.Context(main))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_in_the_readme(command: str) -> None:
+    assert f"`fsdpq {command}" in README
+
+
+def test_no_other_command_is_in_the_readme() -> None:
+    named = re.findall(r"(?:`|^|\$ )fsdpq ([a-z]+)\b", README, re.MULTILINE)
+    assert named
+    assert set(named) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("site", shipped())
+def test_every_shipped_site_is_in_the_readme(site: str) -> None:
+    assert f"`{site}`" in README
+
+
+@pytest.mark.parametrize("key", sorted(JobSpec.model_fields))
+def test_every_key_of_a_job_file_is_in_the_readme(key: str) -> None:
+    assert re.search(rf"\b{key}\b", README)
+
+
+def test_the_makes_that_are_named_are_there() -> None:
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^ *)make ([a-z0-9-]+)", README + CONTRIBUTING, re.M))
+    assert named <= targets
+
+
+def test_the_readmes_files_are_read_as_they_stand() -> None:
+    for block in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL):
+        loader = _Loader(block)
+        assert isinstance(loader.get_single_data(), dict)
