@@ -90,3 +90,16 @@ def test_cancel_mode_comes_back_exactly_once(
     assert attempts(run) == 2
     assert len(user.live_jobs()) == (0 if saves else 1)
     assert len(user.all_jobs()) == 1
+
+
+def test_watchers_leave_alone_what_is_being_submitted(cluster: Cluster, user: FsdpqUser) -> None:
+    """They see the run directory before the job is there."""
+    user.count("long", [1000, 0.3, 1000], nodes=1, gpus_per_node=1)
+    for _ in range(3):
+        user.start("watch", "--every", "1")
+    names = [f"short-{number}" for number in range(6)]
+    runs = [user.count(name, [1, 0, 1], nodes=1, gpus_per_node=1) for name in names]
+    cluster.wait_for(lambda: all(run.finished.exists() for run in runs), 150, "all finish")
+    for run in runs:
+        assert attempts(run) == 1
+    assert len(user.all_jobs()) == 1 + len(runs)
