@@ -244,8 +244,14 @@ def _answered(past: History, attempt: Attempt | None, job: JobRecord | None) -> 
 
 
 def end_key(seen: Observation, past: History) -> str:
-    """Return the name of the end that a restart would answer, the same for whoever restarts."""
-    return _key(past, seen.jobs[0] if seen.jobs else None)
+    """Return the name of the end that a restart would answer, the same for whoever restarts.
+
+    A requeue changes the restart count, a new job the number of submissions.
+    """
+    done = f"{len(past.submitted)}-{len(past.restarts)}"
+    if not seen.jobs:
+        return f"none.{done}"
+    return f"{seen.jobs[0].job_id}.{seen.jobs[0].restart or 0}.{done}"
 
 
 def _restart(seen: Observation, past: History, policy: Policy, job: JobRecord | None) -> Action:
@@ -270,7 +276,7 @@ def _restart(seen: Observation, past: History, policy: Policy, job: JobRecord | 
     if left_s > 0:
         return Wait("waiting", f"{why}; the next restart is in {left_s:.0f} s")
     again = job.job_id if job is not None and job.in_queue else None
-    return Restart(_key(past, job), again, cause, why)
+    return Restart(end_key(seen, past), again, cause, why)
 
 
 def _left(since: float | None, now: float, delay_s: float, times: int) -> float:
@@ -278,12 +284,6 @@ def _left(since: float | None, now: float, delay_s: float, times: int) -> float:
     if since is None or times == 0:
         return 0.0
     return delay_s * 2.0 ** (times - 1) - (now - since)
-
-
-def _key(past: History, job: JobRecord | None = None) -> str:
-    """Name the end of a job. A requeue changes the restart count, a new job the submissions."""
-    submitted = f"{len(past.submitted)}-{len(past.restarts)}"
-    return f"{job.job_id}.{job.restart or 0}.{submitted}" if job else f"none.{submitted}"
 
 
 def _attempt_of(job: JobRecord | None, attempt: Attempt | None) -> Attempt | None:

@@ -37,10 +37,9 @@ def latest(layout: RunLayout) -> Attempt | None:
 
 def _numbers(layout: RunLayout) -> list[int]:
     try:
-        names = [path.name for path in layout.attempts.iterdir()]
+        return store.attempt_numbers(layout)
     except OSError:
         return []
-    return sorted(int(name) for name in names if name.isdigit())
 
 
 def _last_steps(layout: RunLayout) -> dict[int, int]:

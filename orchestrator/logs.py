@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from orchestrator import store
 from orchestrator.errors import RunError
 from orchestrator.layout import RunLayout
 
@@ -35,10 +36,10 @@ def files(
 
 
 def _newest(layout: RunLayout) -> int:
-    numbers = [int(path.name) for path in layout.attempts.iterdir() if path.name.isdigit()]
+    numbers = store.attempt_numbers(layout)
     if not numbers:
         raise RunError(f"{layout.name}: no attempt has started yet; see `fsdpq status`")
-    return max(numbers)
+    return numbers[-1]
 
 
 def read(paths: Sequence[Path], *, following: bool, over: Callable[[], bool]) -> Iterator[str]:

@@ -117,6 +117,16 @@ def _is_run(layout: RunLayout) -> bool:
         return False
 
 
+def attempt_numbers(layout: RunLayout) -> list[int]:
+    """Return the numbers of the run's attempts, in order.
+
+    Raises:
+        OSError: Their folder cannot be listed.
+    """
+    names = [path.name for path in layout.attempts.iterdir()]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
 def load_plan(layout: RunLayout) -> LaunchPlan:
     """Return the plan that the run was submitted with.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from orchestrator.errors import ActionError
 from orchestrator.layout import RunLayout
 from orchestrator.scheduler import Answer, JobRecord, JobState
-from orchestrator.store import read_json
+from orchestrator.store import attempt_numbers, read_json
 
 _INTERPRETERS = ("bash", "python")
 
@@ -80,10 +80,10 @@ def _record(name: str, layout: RunLayout) -> JobRecord | None:
 
 
 def _exit_code(layout: RunLayout) -> int | None:
-    numbers = [int(path.name) for path in layout.attempts.iterdir() if path.name.isdigit()]
+    numbers = attempt_numbers(layout)
     if not numbers:
         return None
-    code = (read_json(layout.attempt(max(numbers)).exit) or {}).get("code")
+    code = (read_json(layout.attempt(numbers[-1]).exit) or {}).get("code")
     return code if isinstance(code, int) else None
 
 
