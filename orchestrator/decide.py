@@ -101,10 +101,15 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Do nothing now."""
+    """Do nothing now.
+
+    Attributes:
+        soon: It changes by itself within seconds, so that a single pass had better stay.
+    """
 
     state: str
     why: str
+    soon: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +198,7 @@ def _alive(job: JobRecord, past: History) -> Action:
     if job.state in (JobState.REQUEUE_HOLD, JobState.SPECIAL_EXIT, JobState.RESV_DEL_HOLD):
         return Wait("held", f"job {job.job_id} is held ({job.state}); {_RELEASE} {job.job_id}")
     if job.state is JobState.COMPLETING:
-        return Wait("stopping", f"job {job.job_id} is completing")
+        return Wait("stopping", f"job {job.job_id} is completing", soon=True)
     if job.state is JobState.CONFIGURING:
         return Wait("starting", f"job {job.job_id} waits for its nodes to boot")
     return Wait("running", f"job {job.job_id} is {job.state.lower()} on {job.nodes or '?'}")
@@ -212,8 +217,9 @@ def _pending(job: JobRecord, past: History) -> Action:
     ):
         why = f"job {job.job_id} was requeued and waits for its begin time"
         return StartNow(job.job_id, job.restart, why)
-    state = "requeued" if job.restart else "pending"
-    return Wait(state, f"job {job.job_id} is pending: {job.reason or 'not yet looked at'}")
+    why = f"job {job.job_id} is pending: {job.reason or 'not yet looked at'}"
+    # Slurm gives a job that it has just put back no reason until its scheduler comes by.
+    return Wait("requeued", why, soon=not job.reason) if job.restart else Wait("pending", why)
 
 
 def _ended(seen: Observation, past: History, policy: Policy) -> Action:
@@ -232,7 +238,8 @@ def _ended(seen: Observation, past: History, policy: Policy) -> Action:
         why = f"accounting calls job {job.job_id} {job.state}, and the queue does not know it"
         return Wait("unknown", f"{why}; if it is gone: `fsdpq requeue`")
     if job is not None and job.end is not None and seen.now - job.end < SETTLE_S:
-        return Wait("stopping", f"job {job.job_id} has just ended; Slurm may put it back")
+        why = f"job {job.job_id} has just ended; Slurm may put it back"
+        return Wait("stopping", why, soon=True)
     return _restart(seen, past, policy, job)
 
 

@@ -14,6 +14,7 @@ from orchestrator.decide import (
     Over,
     Restart,
     StartNow,
+    Wait,
     decide,
     end_key,
 )
@@ -26,6 +27,8 @@ from orchestrator.sight import Sight
 from orchestrator.slurm.client import SlurmScheduler
 
 START_NOW_EVERY_S = 2.0
+# How long a single pass stays for what changes soon; the next one goes on from there.
+SETTLED_S = 30.0
 
 Runs = Sequence[tuple[RunLayout, LaunchPlan]]
 
@@ -71,13 +74,20 @@ def once(runs: Runs) -> list[Outcome]:
 
 
 def settled(runs: Runs) -> list[Outcome]:
-    """Return `once`, repeated for the requeued jobs until they no longer wait for a time."""
+    """Return `once`, repeated for what changes within seconds: jobs that are being put back."""
     outcomes = {outcome.sight.layout: outcome for outcome in once(runs)}
-    while waiting := [o for o in outcomes.values() if isinstance(o.action, StartNow)]:
+    until = time.monotonic() + SETTLED_S
+    while waiting := [o for o in outcomes.values() if _changes_soon(o.action)]:
+        if time.monotonic() > until:
+            break
         time.sleep(START_NOW_EVERY_S)
         again = once([(o.sight.layout, o.sight.plan) for o in waiting])
         outcomes |= {outcome.sight.layout: outcome for outcome in again}
     return list(outcomes.values())
+
+
+def _changes_soon(action: Action) -> bool:
+    return isinstance(action, StartNow) or (isinstance(action, Wait) and action.soon)
 
 
 def until_back(layout: RunLayout, plan: LaunchPlan, *, timeout_s: float) -> None:
@@ -101,7 +111,7 @@ def loop(
         outcomes = once(runs())
         if show(outcomes):
             return
-        hurry = any(isinstance(outcome.action, StartNow) for outcome in outcomes)
+        hurry = any(_changes_soon(outcome.action) for outcome in outcomes)
         time.sleep(min(every_s, START_NOW_EVERY_S) if hurry else every_s)
 
 

@@ -306,6 +306,29 @@ def test_settling_waits_until_no_job_has_a_delay(
     assert naps == [watch.START_NOW_EVERY_S] * 3
 
 
+@pytest.mark.parametrize("before", [{"state": S.COMPLETING}, {"state": S.PENDING, "restart": 1}])
+def test_settling_waits_for_a_job_that_is_just_being_put_back(
+    cluster: Cluster, run: RunLayout, naps: list[float], before: dict[str, Any]
+) -> None:
+    """Slurm gives a requeued job no reason until its scheduler comes by: seen for up to 2 s."""
+    back = {"state": S.PENDING, "reason": "BeginTime", "restart": 1}
+    states: Iterator[dict[str, Any]] = iter([before, before, back, {"state": S.RUNNING}])
+    cluster.before_answer = lambda: cluster.put(**next(states))
+    watch.settled([(run, store.load_plan(run))])
+    assert cluster.done == [("start now", "7")]
+    assert naps == [watch.START_NOW_EVERY_S] * 3
+
+
+def test_settling_ends_also_where_nothing_changes(
+    cluster: Cluster, run: RunLayout, naps: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(float(second) for second in range(1000))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    cluster.put(state=S.COMPLETING)
+    watch.settled([(run, store.load_plan(run))])
+    assert len(naps) == watch.SETTLED_S
+
+
 def test_the_loop_hurries_while_a_job_has_a_delay(
     cluster: Cluster, run: RunLayout, naps: list[float]
 ) -> None:
