@@ -263,7 +263,8 @@ def end_key(seen: Observation, past: History) -> str:
 
 def _restart(seen: Observation, past: History, policy: Policy, job: JobRecord | None) -> Action:
     attempt = _attempt_of(job, seen.attempt)
-    cause, why = classify(job, attempt)
+    verdict = classify(job, attempt)
+    cause, why = verdict.cause, verdict.why
     if cause is Cause.CANCELLED:
         return Over("cancelled", why, cause, record=True)
     if cause in _FINAL:
