@@ -15,6 +15,26 @@ class RankError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hang:
+    """An attempt none of whose ranks gets on.
+
+    Attributes:
+        why: One sentence: for how long, and which rank did not arrive.
+        idle_s: Seconds since a rank last got on.
+        limit_s: How long that may take.
+    """
+
+    why: str
+    idle_s: float
+    limit_s: float
+
+    @property
+    def overdue_s(self) -> float:
+        """Seconds beyond the limit."""
+        return self.idle_s - self.limit_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One start of the script, as its own files tell it.
 
@@ -43,3 +63,4 @@ class Attempt:
     heard_at: float | None
     quarantined: tuple[tuple[int, str], ...]
     error: RankError | None
+    hang: Hang | None = None

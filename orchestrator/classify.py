@@ -27,6 +27,7 @@ class Cause(StrEnum):
     CHECKPOINT = "no usable checkpoint"
     CONFIGURATION = "configuration error"
     NO_PROGRESS = "no progress"
+    RESIZED = "resized"
     CANCELLED = "cancelled"
     GONE = "gone without a word"
 
@@ -39,12 +40,14 @@ class Verdict:
         why: One sentence; names rank and node where they are known.
         advice: What to do about it, a sentence; "" where there is nothing to be done.
         suspects: The nodes that the evidence speaks against; empty where it was the program.
+        signature: The same for the same error at the same step; "" where there is none.
     """
 
     cause: Cause
     why: str
     advice: str = ""
     suspects: tuple[str, ...] = ()
+    signature: str = ""
 
 
 def classify(job: JobRecord | None, attempt: Attempt | None) -> Verdict:
@@ -71,6 +74,15 @@ def classify(job: JobRecord | None, attempt: Attempt | None) -> Verdict:
         mistake = attempt.error.exception.startswith(_MISTAKES)
         return Verdict(Cause.CONFIGURATION if mistake else Cause.WORKER_ERROR, _name(attempt.error))
     return _from_record(job, attempt)
+
+
+def past_verdict(attempt: Attempt) -> Verdict:
+    """Return why an attempt ended that others have followed: the scheduler's word is gone."""
+    if attempt.outcome == "stopped":
+        return Verdict(Cause.NOTICE, f"attempt {attempt.number} stopped for a notice and saved")
+    if attempt.error is not None:
+        return Verdict(Cause.WORKER_ERROR, _name(attempt.error))
+    return Verdict(Cause.GONE, f"attempt {attempt.number} ended without a word")
 
 
 def _name(error: RankError) -> str:

@@ -4,12 +4,14 @@ import getpass
 import os
 from typing import NamedTuple
 
-from orchestrator import observe, store, watch
+from orchestrator import act, observe, store, watch
 from orchestrator.decide import BY_HAND, end_key
 from orchestrator.errors import RunError
 from orchestrator.layout import RunLayout
+from orchestrator.nodes import bad_nodes
 from orchestrator.plan import LaunchPlan
 from orchestrator.scheduler import JobRecord, JobState, Scheduler
+from orchestrator.sight import Sight
 
 
 def cancel(layout: RunLayout, plan: LaunchPlan, *, now: bool) -> str:
@@ -67,7 +69,8 @@ def requeue(layout: RunLayout, plan: LaunchPlan) -> Requeued:
     scheduler, live = _live(layout, plan)
     if live:
         return _hurry(layout, plan, live[0], scheduler)
-    _claim_end(layout, plan, scheduler)
+    sight = _claim_end(layout, plan, scheduler)
+    bad = tuple(n.node for n in bad_nodes(sight.past.suspicions, sight.policy, now=sight.seen.now))
     # What a job of this name does from here on is what the user wants, not what was before.
     layout.cancelled.unlink(missing_ok=True)
     layout.no_progress.unlink(missing_ok=True)
@@ -79,22 +82,27 @@ def requeue(layout: RunLayout, plan: LaunchPlan) -> Requeued:
         checkpoint_step=observe.checkpoint_step(layout),
         how="resubmit",
     )
-    return Requeued(f"{layout.name}: submitted job {watch.submit(layout, plan)}")
+    return Requeued(f"{layout.name}: submitted job {act.submit(layout, plan, exclude=bad)}")
 
 
-def _claim_end(layout: RunLayout, plan: LaunchPlan, scheduler: Scheduler) -> None:
+def _claim_end(layout: RunLayout, plan: LaunchPlan, scheduler: Scheduler) -> Sight:
     """Take the end of the run's last job for this process, as a watcher does that restarts it.
+
+    Returns:
+        What is seen of the run.
 
     Raises:
         RunError: A watcher has it, or the scheduler no longer says what it said.
         QueryError: The scheduler does not answer.
     """
-    before = _end_key(layout, plan, scheduler)
+    sight = observe.look([(layout, plan)], scheduler)[0]
+    before = end_key(sight.seen, sight.past)
     if not store.claim(layout, before) or _end_key(layout, plan, scheduler) != before:
         raise RunError(
             f"{layout.name}: a watcher is starting it again right now; see `fsdpq status"
             f" {layout.name}`"
         )
+    return sight
 
 
 def _end_key(layout: RunLayout, plan: LaunchPlan, scheduler: Scheduler) -> str:

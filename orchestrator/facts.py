@@ -35,6 +35,12 @@ def latest(layout: RunLayout) -> Attempt | None:
     return _attempt(layout.attempt(numbers[-1]), numbers[-1], None) if numbers else None
 
 
+def ended(layout: RunLayout, number: int) -> Attempt | None:
+    """Return all that is known of an attempt that is over; None where there is no such one."""
+    known = number in _numbers(layout)
+    return _attempt(layout.attempt(number), number, None) if known else None
+
+
 def _numbers(layout: RunLayout) -> list[int]:
     try:
         return store.attempt_numbers(layout)

@@ -10,8 +10,8 @@ from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
 
+from orchestrator import act, script, store
 from orchestrator import plan as planning
-from orchestrator import script, store, watch
 from orchestrator.errors import SpecError, SubmitError
 from orchestrator.fields import no_control
 from orchestrator.layout import RunLayout
@@ -122,7 +122,7 @@ def submit(launch: Launch) -> str:
     under_way = {"events.jsonl": created + store.event("submitting")}
     store.create(launch.layout, {**launch.files, **under_way})
     try:
-        return watch.start(launch.layout, launch.plan)
+        return act.start(launch.layout, launch.plan)
     except SubmitError:
         store.discard(launch.layout)
         raise

@@ -10,6 +10,7 @@
   events.jsonl        append-only: what fsdpq saw, decided and did, and why
   finished.json       the end mark: the last step is done        (written by the training script)
   cancelled.json      the cancel mark: nobody restarts this run  (written by `fsdpq cancel`)
+  overrides.json      what attempts do differently from the job file, such as a smaller micro-batch
   no-progress         how many attempts in a row stopped without a new step (batch shell)
   metrics.jsonl       one line a step, from rank 0
   checkpoints/step-N/ published checkpoints only
@@ -119,6 +120,11 @@ class RunLayout:
     def cancelled(self) -> Path:
         """The cancel mark."""
         return self.root / "cancelled.json"
+
+    @property
+    def overrides(self) -> Path:
+        """What attempts do differently from the job file."""
+        return self.root / "overrides.json"
 
     @property
     def no_progress(self) -> Path:

@@ -3,12 +3,11 @@
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from orchestrator import checkpoint, facts, store
-from orchestrator.classify import Cause
-from orchestrator.decide import BY_HAND, REFUSED, History, Observation, Over
+from orchestrator.decide import History, Observation
 from orchestrator.errors import FsdpqError, QueryError
+from orchestrator.history import history
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
 from orchestrator.scheduler import Answer, JobRecord, Scheduler
@@ -85,52 +84,3 @@ def checkpoint_step(layout: RunLayout) -> int | None:
     """Return the step of the newest complete checkpoint, by its files' sizes."""
     newest = checkpoint.newest_complete(layout.checkpoints)
     return newest.step if newest else None
-
-
-def history(events: Iterable[dict[str, Any]]) -> History:
-    """Return what fsdpq did for a run, from its events. Pure."""
-    submitted: list[str] = []
-    restarts: list[tuple[str, int | None]] = []
-    asked_at: float | None = None
-    hurried: list[tuple[str, int | None]] = []
-    refused: list[tuple[float, str]] = []
-    gave_up: Over | None = None
-    for event in events:
-        match event.get("kind"):
-            case "submitting":
-                asked_at = event.get("at")
-            case "submitted":
-                asked_at = gave_up = None
-                refused.clear()
-                if event.get("job_id") not in submitted:
-                    submitted.append(str(event.get("job_id")))
-            case "refused" if event.get("what") == "submit":
-                asked_at = None
-                refused.append((float(event.get("at", 0.0)), str(event.get("why"))))
-                # It did not start, so it says nothing about the program either.
-                restarts[-1:] = [(REFUSED, step) for _, step in restarts[-1:]]
-            case "restart":
-                restarts.append((str(event.get("cause")), event.get("checkpoint_step")))
-                gave_up = None
-                if event.get("cause") == BY_HAND:
-                    refused.clear()
-            case "start now":
-                hurried.append((str(event.get("job_id")), event.get("restart")))
-            case "gave up":
-                gave_up = Over("failed", str(event.get("why")), _cause(event.get("cause")))
-    return History(
-        submitted=tuple(submitted),
-        asked_at=asked_at,
-        restarts=tuple(restarts),
-        gave_up=gave_up,
-        hurried=tuple(hurried),
-        refused=tuple(refused),
-    )
-
-
-def _cause(text: object) -> Cause:
-    """Return the cause called ``text``; an event of another version may have a word of its own."""
-    try:
-        return Cause(str(text))
-    except ValueError:
-        return Cause.NO_PROGRESS

@@ -10,8 +10,10 @@ from pydantic import TypeAdapter
 
 from orchestrator.errors import SpecError
 from orchestrator.layout import RunLayout
+from orchestrator.policy import Policy
 from orchestrator.profile import GpuProfile, PartitionProfile, SiteProfile
 from orchestrator.spec.job import JobSpec
+from orchestrator.spec.train import fits
 
 # Set for every attempt. The NCCL log in the attempt's folder is the proof of what network was
 # used. torchrun would export ASYNC_ERROR_HANDLING=1, which blocks flight-recorder dumps.
@@ -35,7 +37,7 @@ class LaunchPlan:
         directives: Options of sbatch as (name, value), in the order of the script.
         env: Exported on every node, in order; the job's own values come last and win.
         program: What torchrun starts: options and arguments after its own.
-        max_no_progress: Attempts in a row that may stop without a newer checkpoint.
+        policy: How the run is brought back.
     """
 
     run: str
@@ -53,9 +55,8 @@ class LaunchPlan:
     python: str
     program: tuple[str, ...]
     notice_signal: str
-    max_no_progress: int
-    delay_s: int
     steps_total: int | None
+    policy: Policy
 
     @property
     def world_size(self) -> int:
@@ -115,10 +116,46 @@ def plan(
         python=spec.python or python,
         program=_program(spec, layout),
         notice_signal=spec.notice.signal,
-        max_no_progress=spec.restart.max_no_progress,
-        delay_s=spec.restart.delay_s,
         steps_total=spec.train.steps if spec.train else None,
+        policy=_policy(spec, nproc, seed=job_name),
     )
+
+
+def _policy(spec: JobSpec, nproc: int, *, seed: str) -> Policy:
+    restart, elastic = spec.restart, spec.elastic
+    return Policy(
+        max_no_progress=restart.max_no_progress,
+        delay_s=restart.delay_s,
+        max_delay_s=restart.max_delay_s,
+        budgets=restart.budgets.by_cause(),
+        on_gpu_memory=restart.on_gpu_memory,
+        micro_batch=spec.train.micro_batch if spec.train else 1,
+        exclude_after=restart.bad_nodes.after,
+        forget_s=restart.bad_nodes.forget_s,
+        max_excluded=restart.bad_nodes.at_most,
+        sizes=_sizes(spec, nproc),
+        patience_s=elastic.patience_s if elastic else 0.0,
+        seed=seed,
+    )
+
+
+def _sizes(spec: JobSpec, nproc: int) -> tuple[int, ...]:
+    """Return the node counts that the run may have, largest first.
+
+    Raises:
+        SpecError: It is elastic, and no smaller count suits the batch and the mesh.
+    """
+    if spec.elastic is None:
+        return (spec.nodes,)
+    smaller = range(spec.nodes - 1, spec.elastic.min_nodes - 1, -1)
+    fit = tuple(n for n in smaller if spec.train is None or fits(spec.train, n * nproc))
+    if not fit:
+        raise SpecError(
+            f"elastic.min_nodes: with {spec.elastic.min_nodes} to {spec.nodes - 1} nodes of {nproc}"
+            " workers none suits train.global_batch, micro_batch and mesh; lower min_nodes or"
+            " change the batch"
+        )
+    return (spec.nodes, *fit)
 
 
 def _partition(spec: JobSpec, profile: SiteProfile) -> PartitionProfile:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.attempt import Attempt
-from orchestrator.decide import Action, CancelJobs, Over, Restart, StartNow
+from orchestrator.decide import Action, CancelJobs, Exclude, Over, Replace, Restart, StartNow
 from orchestrator.sight import Sight
 
 # Characters of an explanation in a table; the whole of it is in the events and in --json.
@@ -95,7 +95,8 @@ def _next(action: Action) -> str:
     """Return what happens next, in one line that is not too long for a table."""
     why = " ".join(action.why.split())
     short = why if len(why) <= _WIDTH else f"{why[:_WIDTH]}..."
-    return f"{short}; `fsdpq watch` restarts it" if isinstance(action, Restart) else short
+    acts = isinstance(action, Restart | Replace)
+    return f"{short}; `fsdpq watch` restarts it" if acts else short
 
 
 def _last(items: Sequence[str]) -> str | None:
@@ -106,10 +107,12 @@ def _state(sight: Sight, action: Action, newest: Attempt | None) -> str:
     match action:
         case Over():
             return action.state
-        case StartNow():
+        case StartNow() | Exclude():
             return "requeued"
         case Restart():
             return "waiting"
+        case Replace():
+            return "stopping" if action.requeue else "waiting"
         case CancelJobs():
             return "stopping"
     if action.state == "running" and not _trains(sight, newest):

@@ -129,6 +129,16 @@ class Scheduler(Protocol):
     def start_now(self, job_id: str) -> None:
         """Take back the delay that a requeue puts on a pending job."""
 
+    def exclude(self, job_id: str, nodes: Sequence[str]) -> None:
+        """Have a pending job leave out ``nodes`` and no others."""
+
+    def node_count(self, partition: str | None) -> int | None:
+        """Return how many nodes a partition has that can run jobs; None where it has no number.
+
+        Raises:
+            QueryError: No answer.
+        """
+
     def cancel(self, job_id: str) -> None:
         """End the job. One that is gone counts as done."""
 

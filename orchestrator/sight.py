@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from orchestrator.decide import History, Observation, Policy
+from orchestrator.decide import History, Observation
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
+from orchestrator.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,4 +20,4 @@ class Sight:
     @property
     def policy(self) -> Policy:
         """The run's own policy."""
-        return Policy(max_no_progress=self.plan.max_no_progress, delay_s=self.plan.delay_s)
+        return self.plan.policy

@@ -211,6 +211,19 @@ def mark_cancelled(layout: RunLayout, *, by: str) -> None:
         raise RunError(f"{layout.cancelled}: cannot be written: {problem.strerror}") from None
 
 
+def override(layout: RunLayout, **changes: Any) -> None:
+    """Keep what the next attempts do differently from the job file; they read it at their start.
+
+    Raises:
+        RunError: It cannot be written.
+    """
+    try:
+        content = {**(read_json(layout.overrides) or {}), **changes}
+        replace(layout.overrides, json.dumps(content) + "\n")
+    except OSError as problem:
+        raise RunError(f"{layout.overrides}: cannot be written: {problem.strerror}") from None
+
+
 def claim(layout: RunLayout, key: str) -> bool:
     """Return whether this process is the one to act on ``key`` (one end of one job).
 

@@ -10,7 +10,7 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from submitit.core.utils import FailedJobError, FailedSubmissionError
@@ -31,8 +31,9 @@ _CUT_OFF = (124, 137, 143)
 class ScriptExecutor(SlurmExecutor):
     """A SlurmExecutor that submits a script that is there already."""
 
-    def __init__(self, layout: RunLayout) -> None:
+    def __init__(self, layout: RunLayout, options: Sequence[str]) -> None:
         super().__init__(layout.submitit)
+        self._options = options
         self._script = layout.script
         self.accepted: str | None = None
 
@@ -40,7 +41,10 @@ class ScriptExecutor(SlurmExecutor):
         return self._script.read_text(encoding="utf-8")
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
-        return ["timeout", str(SUBMIT_TIMEOUT_S), *commands.sbatch(str(submission_file_path))]
+        return ["timeout", str(SUBMIT_TIMEOUT_S), *self._argv(submission_file_path)]
+
+    def _argv(self, path: Path) -> list[str]:
+        return commands.sbatch(str(path), options=self._options)
 
     # Static in submitit, which calls it on the instance: this one keeps the id.
     def _get_job_id_from_submission_command(  # type: ignore[override]
@@ -50,15 +54,19 @@ class ScriptExecutor(SlurmExecutor):
         return self.accepted
 
 
-def submit_slurm(layout: RunLayout) -> str:
+def submit_slurm(layout: RunLayout, *, options: Sequence[str] = ()) -> str:
     """Submit the run's script to Slurm and return the job id.
+
+    Args:
+        layout: The run.
+        options: Options of sbatch that go before those in the script.
 
     Raises:
         SubmitError: Slurm refused it; no job exists.
         SubmitUnknownError: No answer; a job may exist.
     """
-    argv = commands.sbatch(str(layout.script))
-    executor = _executor(layout, argv)
+    argv = commands.sbatch(str(layout.script), options=options)
+    executor = _executor(layout, argv, options)
     try:
         # submitit prints what sbatch said besides raising it.
         with _clean_environment(), contextlib.redirect_stderr(io.StringIO()):
@@ -75,9 +83,9 @@ def submit_slurm(layout: RunLayout) -> str:
         raise SubmitError(argv, returncode=127, stderr=str(problem)) from None
 
 
-def _executor(layout: RunLayout, argv: list[str]) -> ScriptExecutor:
+def _executor(layout: RunLayout, argv: list[str], options: Sequence[str]) -> ScriptExecutor:
     try:
-        return ScriptExecutor(layout)
+        return ScriptExecutor(layout, options)
     except (RuntimeError, OSError) as problem:  # no srun here, a folder that cannot be written
         raise SubmitError(argv, returncode=127, stderr=str(problem)) from None
 

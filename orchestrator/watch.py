@@ -7,22 +7,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from orchestrator import facts, observe, store
-from orchestrator.decide import (
-    Action,
-    CancelJobs,
-    Over,
-    Restart,
-    StartNow,
-    Wait,
-    decide,
-    end_key,
-)
-from orchestrator.errors import ActionError, FsdpqError, SubmitError
+from orchestrator import act, facts, observe
+from orchestrator.decide import Action, Exclude, Over, StartNow, Wait, decide
 from orchestrator.layout import RunLayout
 from orchestrator.local.scheduler import LocalScheduler
 from orchestrator.plan import LaunchPlan
-from orchestrator.scheduler import JobState, Scheduler
+from orchestrator.scheduler import Scheduler
 from orchestrator.sight import Sight
 from orchestrator.slurm.client import SlurmScheduler
 
@@ -67,7 +57,7 @@ def _by_scheduler(runs: Runs) -> Iterator[tuple[Scheduler, list[tuple[Sight, Act
 def once(runs: Runs) -> list[Outcome]:
     """Look at all runs once and do what is to be done."""
     return [
-        Outcome(sight, action, _act(sight, action, scheduler))
+        Outcome(sight, action, act.act(sight, action, scheduler))
         for scheduler, sights in _by_scheduler(runs)
         for sight, action in sights
     ]
@@ -87,7 +77,7 @@ def settled(runs: Runs) -> list[Outcome]:
 
 
 def _changes_soon(action: Action) -> bool:
-    return isinstance(action, StartNow) or (isinstance(action, Wait) and action.soon)
+    return isinstance(action, StartNow | Exclude) or (isinstance(action, Wait) and action.soon)
 
 
 def until_back(layout: RunLayout, plan: LaunchPlan, *, timeout_s: float) -> None:
@@ -113,112 +103,3 @@ def loop(
             return
         hurry = any(_changes_soon(outcome.action) for outcome in outcomes)
         time.sleep(min(every_s, START_NOW_EVERY_S) if hurry else every_s)
-
-
-def _act(sight: Sight, action: Action, scheduler: Scheduler) -> str:
-    """Do ``action`` and return a note on it.
-
-    A scheduler that refuses, or a file system that does, is noted: other runs want looking after.
-    """
-    try:
-        _adopt(sight)
-        match action:
-            case StartNow():
-                facts = {"job_id": action.job_id, "restart": action.restart}
-                store.append(sight.layout, "start now", **facts)
-                scheduler.start_now(action.job_id)
-            case CancelJobs(job_ids=job_ids):
-                for job_id in job_ids:
-                    scheduler.cancel(job_id)
-                store.append(sight.layout, "ended jobs", job_ids=job_ids, why=action.why)
-            case Over(record=True):
-                return _record_end(sight, action, scheduler)
-            case Restart():
-                return _restart(sight, action, scheduler)
-    except (FsdpqError, OSError) as error:
-        return str(error)
-    return ""
-
-
-def _adopt(sight: Sight) -> None:
-    """Record a job that turned up after a submission without an answer, or was started by hand."""
-    for job in sight.seen.jobs or ():
-        known = sight.past.submitted
-        if job.in_queue and job.state is not JobState.UNKNOWN and job.job_id not in known:
-            store.append(sight.layout, "submitted", job_id=job.job_id, how="found in the queue")
-
-
-def _objection(sight: Sight, action: Action, scheduler: Scheduler) -> str:
-    """Return why this process may not act on the end of a job; "" if it may.
-
-    Between looking and claiming another one may have restarted the run and gone.
-    """
-    if not store.claim(sight.layout, end_key(sight.seen, sight.past)):
-        return "another watcher restarts it"
-    again = observe.look([(sight.layout, sight.plan)], scheduler)[0]
-    same = decide(again.seen, again.past, again.policy) == action
-    return "" if same else "it has changed since it was looked at"
-
-
-def _record_end(sight: Sight, action: Over, scheduler: Scheduler) -> str:
-    """Write down that the run is over, unless its user starts it again just now."""
-    if objection := _objection(sight, action, scheduler):
-        return objection
-    if action.state == "cancelled":
-        store.mark_cancelled(sight.layout, by=action.why)
-    else:
-        store.append(sight.layout, "gave up", cause=action.cause, why=action.why)
-    return ""
-
-
-def _restart(sight: Sight, action: Restart, scheduler: Scheduler) -> str:
-    """Restart the run, unless another watcher is at it or things have changed meanwhile."""
-    if objection := _objection(sight, action, scheduler):
-        return objection
-    store.append(
-        sight.layout,
-        "restart",
-        cause=action.cause,
-        why=action.why,
-        checkpoint_step=sight.seen.checkpoint_step,
-        attempt=sight.seen.attempt.number if sight.seen.attempt else None,
-        how="requeue" if action.job_id else "resubmit",
-    )
-    if action.job_id is not None and _requeued(sight.layout, action.job_id, scheduler):
-        return f"requeued job {action.job_id}"
-    return f"submitted job {submit(sight.layout, sight.plan)}"
-
-
-def _requeued(layout: RunLayout, job_id: str, scheduler: Scheduler) -> bool:
-    try:
-        scheduler.requeue(job_id)
-    except ActionError as error:
-        store.append(layout, "refused", what="requeue", job_id=job_id, why=str(error))
-        return False
-    return True
-
-
-def submit(layout: RunLayout, plan: LaunchPlan) -> str:
-    """Submit the run's script, record it and return the job id.
-
-    Raises:
-        SubmitError: The scheduler refused.
-        SubmitUnknownError: No answer; a later pass looks for the job before it submits again.
-    """
-    store.append(layout, "submitting")
-    return start(layout, plan)
-
-
-def start(layout: RunLayout, plan: LaunchPlan) -> str:
-    """Submit as `submit` does, for a run whose events say already that this is under way."""
-    # submitit costs 90 ms to import, and most commands do without it.
-    from orchestrator import submission
-
-    local = plan.scheduler == "local"
-    try:
-        job_id = submission.submit_local(layout) if local else submission.submit_slurm(layout)
-    except SubmitError as error:
-        store.append(layout, "refused", what="submit", why=str(error))
-        raise
-    store.append(layout, "submitted", job_id=job_id)
-    return job_id

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import click
 
-from orchestrator import checkpoint, logs, observe, report, status, store, watch
+from orchestrator import checkpoint, logs, report, status, store, watch
 from orchestrator.checkpoint import Checkpoint
 from orchestrator.cli.chosen import chosen_runs
 from orchestrator.cli.main import echo_json, json_option, main, runs_option
+from orchestrator.history import history
 
 
 @main.command("status")
@@ -48,7 +49,7 @@ def logs_command(
 
 def _over(run: str, runs: Path) -> bool:
     layout = store.find(run, runs=runs)
-    gave_up = observe.history(store.events(layout)).gave_up is not None
+    gave_up = history(store.events(layout)).gave_up is not None
     return layout.finished.exists() or layout.cancelled.exists() or gave_up
 
 

@@ -36,6 +36,13 @@ class LocalScheduler:
     def start_now(self, job_id: str) -> None:
         """Do nothing: nothing is ever pending here."""
 
+    def exclude(self, job_id: str, nodes: Sequence[str]) -> None:
+        """Do nothing: there is one machine."""
+
+    def node_count(self, partition: str | None) -> int | None:
+        """Return None: there is one machine, which nothing can do without."""
+        return None
+
     def cancel(self, job_id: str) -> None:
         """Kill what runs the job's scripts; workers die with their torchrun."""
         for process in self._processes(job_id):

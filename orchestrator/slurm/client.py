@@ -87,6 +87,20 @@ class SlurmScheduler:
         """Take back the delay of a requeue."""
         run(commands.start_now(job_id), timeout_s=ACTION_TIMEOUT_S, error=ActionError)
 
+    def exclude(self, job_id: str, nodes: Sequence[str]) -> None:
+        """Have a pending job leave out ``nodes`` and no others; that it does is looked up."""
+        argv = commands.exclude(job_id, nodes)
+        run(argv, timeout_s=ACTION_TIMEOUT_S, error=ActionError)
+        shown = run(commands.show_job(job_id), timeout_s=QUERY_TIMEOUT_S, error=ActionError)
+        if nodes and not parse.has_exclusions(shown.stdout):
+            raise ActionError(argv, returncode=0, stderr="accepted, and the job excludes no node")
+
+    def node_count(self, partition: str | None) -> int | None:
+        """Return how many nodes of the partition can run jobs."""
+        argv = commands.node_count(partition)
+        answer = run(argv, timeout_s=QUERY_TIMEOUT_S, error=QueryError)
+        return parse.node_count(answer.stdout, any_partition=partition is not None)
+
     def cancel(self, job_id: str) -> None:
         """End the job."""
         _unless_gone(commands.cancel(job_id))

@@ -32,19 +32,34 @@ def sacct(ids: Sequence[str]) -> list[str]:
     ]
 
 
-def sbatch(script: str) -> list[str]:
-    """Return the submission of ``script``."""
-    return ["sbatch", "--parsable", script]
+def sbatch(script: str, *, options: Sequence[str] = ()) -> list[str]:
+    """Return the submission of ``script``; ``options`` win over those in it."""
+    return ["sbatch", "--parsable", *options, script]
+
+
+def exclude(job_id: str, nodes: Sequence[str]) -> list[str]:
+    """Return the command that has a pending job leave out ``nodes`` and no others."""
+    return ["scontrol", "update", f"JobId={job_id}", f"ExcNodeList={','.join(nodes)}"]
+
+
+def node_count(partition: str | None) -> list[str]:
+    """Return the query for the nodes of a partition that can run jobs, one a line.
+
+    Those that are down or drained do not count; without a partition the default one is meant,
+    which sinfo cannot be asked for, so its mark (*) is printed.
+    """
+    chosen = [f"--partition={partition}"] if partition else []
+    return ["sinfo", "--noheader", "--Node", "--responding", *chosen, "--format=%N|%T|%P"]
+
+
+def show_job(job_id: str) -> list[str]:
+    """Return the query for all that the controller knows of one job, as key=value words."""
+    return ["scontrol", "--oneliner", "show", "job", job_id]
 
 
 def requeue(job_id: str) -> list[str]:
     """Return the command that starts ``job_id`` again."""
     return ["scontrol", "requeue", job_id]
-
-
-def allow_requeue(job_id: str) -> list[str]:
-    """Return the command that lifts --no-requeue; it must come before the job ends."""
-    return ["scontrol", "update", f"JobId={job_id}", "Requeue=1"]
 
 
 def start_now(job_id: str) -> list[str]:

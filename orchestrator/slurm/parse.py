@@ -99,6 +99,40 @@ def _squeue_record(cells: list[str], name: str) -> JobRecord:
     )
 
 
+def has_exclusions(text: str) -> bool:
+    """Return whether `scontrol show job` names nodes that the job leaves out.
+
+    Job names may hold anything, so the key is looked for where no name can be: before JobName
+    there is only the id, and the name ends at UserId.
+
+    >>> has_exclusions("JobId=7 JobName=x ExcNodeList=n1 UserId=a(1) ExcNodeList=(null)")
+    False
+    """
+    rest = text.rpartition(" UserId=")[2]
+    words = [word for word in rest.split() if word.startswith("ExcNodeList=")]
+    return bool(words) and words[-1].removeprefix("ExcNodeList=") not in ("", "(null)")
+
+
+def node_count(text: str, *, any_partition: bool) -> int:
+    r"""Return how many nodes there are that can run jobs, from rows `node|state|partition`.
+
+    >>> node_count("n1|idle|spot*\nn1|idle|prod\nn2|drained|spot*\nn3|mixed|spot*", any_partition=False)
+    2
+    """  # noqa: E501
+    rows = [line.strip().split("|") for line in text.splitlines() if line.count("|") == 2]
+    return len(
+        {
+            node
+            for node, word, partition in rows
+            if (any_partition or partition.endswith("*")) and not word.startswith(_UNUSABLE)
+        }
+    )
+
+
+# States of nodes that no job is started on, as sinfo spells them.
+_UNUSABLE = ("down", "drain", "fail", "maint", "unknown", "inval", "power", "reboot")
+
+
 def _exit_code(wait_status: str) -> int | None:
     """Return the exit code in a raw wait status: its upper byte, unless a signal was the end.
 

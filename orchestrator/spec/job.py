@@ -22,6 +22,7 @@ from orchestrator.fields import (
     read_yaml,
     validate,
 )
+from orchestrator.spec.restart import ElasticSpec, RestartSpec
 from orchestrator.spec.train import TrainSpec
 
 Positive = Annotated[int, Field(ge=1, strict=True)]
@@ -32,16 +33,6 @@ class NoticeSpec(Strict):
 
     signal: Literal["USR1", "USR2"] = "USR2"
     lead_s: Annotated[int, Field(ge=1, le=65535, strict=True)] = 120
-
-
-class RestartSpec(Strict):
-    """How often fsdpq brings the run back.
-
-    Every budget starts anew with each newer checkpoint, so a run that gets on is never given up.
-    """
-
-    max_no_progress: Positive = 3
-    delay_s: Annotated[int, Field(ge=0, le=86400, strict=True)] = 15
 
 
 class JobSpec(Strict):
@@ -67,6 +58,7 @@ class JobSpec(Strict):
     env: EnvVars = Field(default_factory=dict)
     notice: NoticeSpec = NoticeSpec()
     restart: RestartSpec = RestartSpec()
+    elastic: ElasticSpec | None = None
     train: TrainSpec | None = None
     script: Line | None = None
     args: tuple[Line, ...] = ()
@@ -80,6 +72,15 @@ class JobSpec(Strict):
             )
         if self.args and self.script is None:
             raise ValueError("`args:` belongs to `script:`, and there is none")
+        return self
+
+    @model_validator(mode="after")
+    def _fewer_nodes(self) -> "JobSpec":
+        if self.elastic is not None and self.elastic.min_nodes >= self.nodes:
+            raise ValueError(
+                f"elastic.min_nodes is {self.elastic.min_nodes} and nodes is {self.nodes}: it must"
+                " be smaller; leave `elastic:` out for a fixed number of nodes"
+            )
         return self
 
     @model_validator(mode="after")

@@ -150,6 +150,31 @@ def load_train(path: Path) -> TrainSpec:
     return validate(TrainSpec, data, where=path, error=SpecError)
 
 
+def with_overrides(spec: TrainSpec, path: Path) -> TrainSpec:
+    """Return ``spec`` with what the launcher has changed since in the JSON file ``path``.
+
+    Raises:
+        SpecError: The file is there and does not read.
+    """
+    try:
+        changes = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return spec
+    except (OSError, ValueError) as problem:
+        raise SpecError(f"{path}: cannot be read: {problem}") from None
+    known = {key: value for key, value in dict(changes).items() if key == "micro_batch"}
+    return validate(TrainSpec, {**spec.model_dump(), **known}, where=path, error=SpecError)
+
+
+def fits(spec: TrainSpec, world_size: int) -> bool:
+    """Return whether ``world_size`` ranks can share out the batch and the mesh."""
+    try:
+        check_batch(spec, world_size)
+    except SpecError:
+        return False
+    return True
+
+
 def mesh_shape(spec: TrainSpec, world_size: int) -> tuple[int, int]:
     """Return (replicate, shard): how ``world_size`` ranks share the parameters.
 

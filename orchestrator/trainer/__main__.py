@@ -30,9 +30,9 @@ def main() -> None:
         if run.already_finished:
             return
         # Everything below is imported only now: until attach() a notice would kill this process.
-        from orchestrator.spec.train import check_batch, load_train
+        from orchestrator.spec.train import check_batch, load_train, with_overrides
 
-        spec = load_train(Path(sys.argv[1]))
+        spec = with_overrides(load_train(Path(sys.argv[1])), run.env.run.overrides)
         check_batch(spec, run.env.world_size)
         prepare_environment()
         from orchestrator.trainer.loop import train

@@ -18,6 +18,7 @@ from pathlib import Path
 from orchestrator import store, watch
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
+from orchestrator.policy import Policy
 from tests.slurm.cluster import Cluster
 from tests.slurm.user import COUNTER, FsdpqUser
 
@@ -80,9 +81,8 @@ def many_runs(folder: Path) -> list[tuple[RunLayout, LaunchPlan]]:
         python="python3",
         program=("train.py",),
         notice_signal="USR2",
-        max_no_progress=3,
-        delay_s=15,
         steps_total=None,
+        policy=Policy(),
     )
     for number in range(RUNS):
         layout = RunLayout(folder / f"run-{number}")

@@ -11,7 +11,7 @@ import yaml
 
 from orchestrator import plan as planning
 from orchestrator.attempt import Attempt, RankError
-from orchestrator.decide import History, Observation, Policy
+from orchestrator.decide import History, Observation, Policy, Restarted
 from orchestrator.errors import SpecError
 from orchestrator.fields import validate
 from orchestrator.layout import RunLayout
@@ -19,6 +19,7 @@ from orchestrator.plan import LaunchPlan
 from orchestrator.profile import SiteProfile
 from orchestrator.scheduler import JobRecord, JobState
 from orchestrator.spec.job import JobSpec
+from orchestrator.spec.restart import BudgetSpec
 
 DATA = Path(__file__).parents[1] / "data" / "slurm-22.05"
 NOW = 1_800_000_000.0
@@ -107,11 +108,12 @@ def seen(*jobs: JobRecord, **changes: Any) -> Observation:
 
 
 def past(**changes: Any) -> History:
-    """Return the history of a run whose job 7 was submitted."""
-    return History(**{"submitted": ("7",), **changes})
+    """Return the history of a run whose job 7 was submitted; restarts are given as tuples."""
+    restarts = tuple(Restarted(*item) for item in changes.pop("restarts", ()))
+    return History(**{"submitted": ("7",), "restarts": restarts, **changes})
 
 
-POLICY = Policy(max_no_progress=3, delay_s=15.0)
+POLICY = Policy(max_no_progress=3, delay_s=15.0, budgets=BudgetSpec().by_cause())
 
 
 def write_job(folder: Path, **changes: Any) -> Path:

@@ -23,6 +23,7 @@ class Cluster:
         self.refuses: set[str] = set()
         self.silent = False
         self.next_id = 8
+        self.nodes: int | None = None
         self.before_answer: Callable[[], None] = lambda: None
 
     def put(self, job_id: str = "7", state: JobState = S.RUNNING, **changes: Any) -> None:
@@ -49,6 +50,12 @@ class Cluster:
     def start_now(self, job_id: str) -> None:
         self._do("start now", job_id)
 
+    def exclude(self, job_id: str, nodes: Sequence[str]) -> None:
+        self._do("exclude", job_id, *nodes)
+
+    def node_count(self, partition: str | None) -> int | None:
+        return self.nodes
+
     def cancel(self, job_id: str) -> None:
         self._do("cancel", job_id)
         self.found = []
@@ -56,8 +63,8 @@ class Cluster:
     def notify(self, job_id: str, *, signal: str) -> None:
         self._do("notify", job_id, signal)
 
-    def submit(self, layout: RunLayout) -> str:
-        self.done.append(("submit",))
+    def submit(self, layout: RunLayout, *, options: Sequence[str] = ()) -> str:
+        self.done.append(("submit", *options))
         if "submit" in self.refuses:
             raise SubmitError(["sbatch"], returncode=1, stderr="Invalid account")
         if "answer" in self.refuses:

@@ -115,7 +115,6 @@ def test_accounting_is_asked_for_every_requeue_with_the_name_last() -> None:
         (commands.sbatch("/r r/s"), ["sbatch", "--parsable", "/r r/s"]),
         (commands.requeue("36_2"), ["scontrol", "requeue", "36_2"]),
         (commands.start_now("7"), ["scontrol", "update", "JobId=7", "StartTime=now"]),
-        (commands.allow_requeue("7"), ["scontrol", "update", "JobId=7", "Requeue=1"]),
         (commands.cancel("7"), ["scancel", "7"]),
         (commands.notify("7", "USR2"), ["scancel", "--signal=USR2", "7"]),
     ],

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from orchestrator import control, observe, store, watch
+from orchestrator import act, control, observe, store, watch
 from orchestrator.decide import Over, end_key
 from orchestrator.errors import QueryError, RunError
 from orchestrator.layout import RunLayout
@@ -152,7 +152,7 @@ def test_what_a_user_restarts_no_watcher_cancels(cluster: Cluster, run: RunLayou
     sight, action = watch.look([(run, plan)])[0]
     assert isinstance(action, Over)
     requeue(run)
-    watch._act(sight, action, cluster)
+    act.act(sight, action, cluster)
     assert not run.cancelled.exists()
 
 

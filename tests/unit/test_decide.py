@@ -15,10 +15,12 @@ from orchestrator.decide import (
     SUBMIT_SETTLE_S,
     Action,
     CancelJobs,
+    Exclude,
     History,
     Observation,
     Over,
     Policy,
+    Replace,
     Restart,
     StartNow,
     Wait,
@@ -50,8 +52,12 @@ def brief(action: Action) -> tuple[str, ...]:
             return ("start now", action.job_id)
         case CancelJobs():
             return ("cancel", *action.job_ids)
+        case Exclude():
+            return ("exclude", action.job_id, *action.nodes)
         case Restart():
             return ("restart", "requeue" if action.job_id else "resubmit", action.cause)
+        case Replace():
+            return ("replace", "requeue" if action.requeue else "resubmit", action.cause)
 
 
 def gone(**changes: Any) -> Observation:
@@ -123,10 +129,8 @@ def test_an_ended_job_beside_a_live_one_is_history(state: JobState) -> None:
         ("Resources", 1, "requeued"),
         ("JobHeldUser", 0, "held"),
         ("JobHeldAdmin", 0, "held"),
-        ("launch failed requeued held", 1, "held"),
-        ("launch_failed_requeued_held", 1, "held"),
         ("job requeued in held state", 2, "held"),
-        ("BadConstraints", 1, "held"),
+        ("BadConstraints", 0, "held"),
         ("DependencyNeverSatisfied", 0, "held"),
     ],
 )
@@ -138,7 +142,7 @@ def test_why_a_job_is_pending(reason: str, restart: int, shown: str) -> None:
 
 
 def test_a_held_job_says_what_to_do() -> None:
-    action = act(seen(job(state=S.PENDING, reason="launch failed requeued held", restart=1)))
+    action = act(seen(job(state=S.PENDING, reason="job requeued in held state", restart=1)))
     assert isinstance(action, Wait)
     assert "scontrol release" in action.why
     assert "7" in action.why

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import launch, store, watch
+from orchestrator import act, launch, store
 from orchestrator.errors import RunError, SpecError, SubmitError, SubmitUnknownError
 from orchestrator.plan import LaunchPlan
 
@@ -60,13 +60,13 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The runs that were submitted."""
     done: list[str] = []
 
-    def submit(layout: Any, plan: LaunchPlan) -> str:
+    def submit(layout: Any, plan: LaunchPlan, **_: Any) -> str:
         assert store.load_plan(layout) == plan
         assert layout.script.is_file()
         done.append(layout.name)
         return "7"
 
-    monkeypatch.setattr(watch, "start", submit)
+    monkeypatch.setattr(act, "start", submit)
     return done
 
 
@@ -95,7 +95,7 @@ def test_a_refused_job_leaves_no_run(here: Path, monkeypatch: pytest.MonkeyPatch
     def refuse(*_: Any) -> str:
         raise SubmitError(["sbatch"], returncode=1, stderr="Invalid account")
 
-    monkeypatch.setattr(watch, "start", refuse)
+    monkeypatch.setattr(act, "start", refuse)
     with pytest.raises(SubmitError, match="Invalid account"):
         launch.submit(prepare(here))
     assert list((here / "runs").iterdir()) == []
@@ -111,7 +111,7 @@ def test_a_job_that_may_exist_keeps_its_run(
     def fail(*_: Any) -> str:
         raise error
 
-    monkeypatch.setattr(watch, "start", fail)
+    monkeypatch.setattr(act, "start", fail)
     prepared = prepare(here)
     with pytest.raises(type(error)):
         launch.submit(prepared)

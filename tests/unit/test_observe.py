@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from orchestrator import observe, store
-from orchestrator.decide import Over, decide
+from orchestrator.decide import Over, Restarted, decide
 from orchestrator.errors import QueryError
+from orchestrator.history import history
 from orchestrator.layout import RunLayout
 from orchestrator.scheduler import Answer, JobRecord
 from orchestrator.sight import Sight
@@ -36,6 +37,12 @@ class Asked:
         raise AssertionError
 
     start_now = cancel = requeue
+
+    def exclude(self, job_id: str, nodes: Sequence[str]) -> None:
+        raise AssertionError
+
+    def node_count(self, partition: str | None) -> int | None:
+        raise AssertionError
 
     def notify(self, job_id: str, *, signal: str) -> None:
         raise AssertionError
@@ -116,7 +123,7 @@ def test_a_cancel_mark_counts_however_it_was_written(run: RunLayout, text: str) 
 
 
 def test_an_answered_submission() -> None:
-    past = observe.history(
+    past = history(
         [
             {"kind": "created", "at": 1},
             {"kind": "submitting", "at": 2},
@@ -127,7 +134,7 @@ def test_an_answered_submission() -> None:
 
 
 def test_a_submission_without_an_answer() -> None:
-    past = observe.history([{"kind": "submitting", "at": 2}])
+    past = history([{"kind": "submitting", "at": 2}])
     assert (past.submitted, past.asked_at) == ((), 2)
 
 
@@ -137,12 +144,12 @@ def test_an_answer_is_an_answer(end: str) -> None:
         {"kind": "submitting", "at": 2},
         {"kind": end, "job_id": "7", "what": "submit"},
     ]
-    assert observe.history(events).asked_at is None
+    assert history(events).asked_at is None
 
 
 def test_a_job_that_was_found_twice_was_submitted_once() -> None:
     events = [{"kind": "submitted", "job_id": i} for i in ("7", "8", "7", "8")]
-    assert observe.history(events).submitted == ("7", "8")
+    assert history(events).submitted == ("7", "8")
 
 
 def test_restarts_and_their_checkpoints() -> None:
@@ -150,23 +157,26 @@ def test_restarts_and_their_checkpoints() -> None:
         {"kind": "restart", "cause": "preempted", "checkpoint_step": None},
         {"kind": "restart", "cause": "worker error", "checkpoint_step": 40},
     ]
-    assert observe.history(events).restarts == (("preempted", None), ("worker error", 40))
+    assert history(events).restarts == (
+        Restarted("preempted", None),
+        Restarted("worker error", 40),
+    )
 
 
 def test_a_restart_takes_a_run_up_again_that_was_given_up() -> None:
     gave_up = {"kind": "gave up", "cause": "worker error", "why": "three times"}
-    assert observe.history([gave_up]).gave_up
-    assert not observe.history([gave_up, {"kind": "restart", "cause": "by hand"}]).gave_up
+    assert history([gave_up]).gave_up
+    assert not history([gave_up, {"kind": "restart", "cause": "by hand"}]).gave_up
 
 
 def test_hurried_starts() -> None:
     event = {"kind": "start now", "job_id": "7", "restart": 1}
-    assert observe.history([event, event]).hurried == (("7", 1), ("7", 1))
+    assert history([event, event]).hurried == (("7", 1), ("7", 1))
 
 
 @pytest.mark.parametrize("event", [{}, {"kind": "drill"}, {"kind": None}, {"kind": 7}, {"at": 1}])
 def test_other_events_do_not_matter(event: dict[str, object]) -> None:
-    assert observe.history([event]) == observe.history([])
+    assert history([event]) == history([])
 
 
 def test_the_history_survives_the_disk(run: RunLayout) -> None:
@@ -177,5 +187,5 @@ def test_the_history_survives_the_disk(run: RunLayout) -> None:
         file.write('{"kind": "submi')
     past = look(run, records()).past
     assert past.submitted == ("7",)
-    assert past.restarts == (("preempted", 3),)
+    assert past.restarts == (Restarted("preempted", 3),)
     assert json.loads(run.events.read_text().splitlines()[0])["kind"] == "submitting"

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator import report
 from orchestrator.attempt import Attempt
-from orchestrator.classify import Cause
+from orchestrator.classify import Cause, Verdict
 from orchestrator.decide import (
     Action,
     CancelJobs,
@@ -154,7 +154,7 @@ def test_the_state_is_one_of_the_promised_words(state: JobState, said: Attempt) 
     [
         (Over("finished", "done", Cause.FINISHED), "finished"),
         (StartNow("7", 1, "begin time"), "requeued"),
-        (Restart("key", "7", Cause.PREEMPTED, "preempted"), "waiting"),
+        (Restart("key", "7", Verdict(Cause.PREEMPTED, "preempted"), "preempted"), "waiting"),
         (CancelJobs(("7",), "cancelled"), "stopping"),
         (Wait("unreachable", "no answer"), "unreachable"),
         (Wait("held", "held"), "held"),
@@ -167,7 +167,9 @@ def test_the_state_follows_the_action(action: Action, state: str) -> None:
 
 
 def test_who_only_looks_is_told_who_acts() -> None:
-    found = status(seen(job()), Restart("key", "7", Cause.PREEMPTED, "preempted"))
+    found = status(
+        seen(job()), Restart("key", "7", Verdict(Cause.PREEMPTED, "preempted"), "preempted")
+    )
     assert found.next == "preempted; `fsdpq watch` restarts it"
 
 
@@ -220,7 +222,7 @@ def test_how_an_earlier_attempt_ended(changes: dict[str, Any], state: str, cause
 
 
 def test_the_last_attempt_ended_for_the_cause_that_was_decided() -> None:
-    action = Restart("key", None, Cause.PREEMPTED, "preempted")
+    action = Restart("key", None, Verdict(Cause.PREEMPTED, "preempted"), "preempted")
     found = status(seen(job(state=JobState.PREEMPTED)), action, attempt(1), attempt(2))
     assert rows(found, "cause") == ["ended without notice", "preempted"]
     assert found.cause == "preempted"

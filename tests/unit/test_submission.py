@@ -140,10 +140,17 @@ def test_a_machine_without_slurm(run: RunLayout, monkeypatch: pytest.MonkeyPatch
 
 
 def test_sbatch_has_limited_time(run: RunLayout) -> None:
-    argv = submission.ScriptExecutor._make_submission_command(
-        submission.ScriptExecutor.__new__(submission.ScriptExecutor), Path("/x y")
-    )
-    assert argv == ["timeout", str(submission.SUBMIT_TIMEOUT_S), "sbatch", "--parsable", "/x y"]
+    bare_executor = submission.ScriptExecutor.__new__(submission.ScriptExecutor)
+    bare_executor._options = ["--nodes=3"]
+    argv = submission.ScriptExecutor._make_submission_command(bare_executor, Path("/x y"))
+    assert argv == [
+        "timeout",
+        str(submission.SUBMIT_TIMEOUT_S),
+        "sbatch",
+        "--parsable",
+        "--nodes=3",
+        "/x y",
+    ]
 
 
 # --- on this machine --------------------------------------------------------------------------

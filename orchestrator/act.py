@@ -1,0 +1,292 @@
+"""Do what was decided, once: claim it, look again, record it, tell the scheduler."""
+
+from orchestrator import facts, observe, store
+from orchestrator.classify import past_verdict
+from orchestrator.decide import (
+    Action,
+    CancelJobs,
+    Exclude,
+    Over,
+    Replace,
+    Restart,
+    StartNow,
+    decide,
+    end_key,
+)
+from orchestrator.errors import ActionError, FsdpqError, QueryError, SubmitError
+from orchestrator.layout import RunLayout
+from orchestrator.plan import LaunchPlan
+from orchestrator.scheduler import JobState, Scheduler
+from orchestrator.sight import Sight
+
+# sbatch's words for a request that no node is left for.
+_NO_NODE_LEFT = ("node configuration is not available", "Node count specification invalid")
+
+
+def act(sight: Sight, action: Action, scheduler: Scheduler) -> str:
+    """Do ``action`` and return a note on it.
+
+    A scheduler that refuses, or a file system that does, is noted: other runs want looking after.
+    """
+    try:
+        _adopt(sight)
+        _judge(sight)
+        return _do(sight, action, scheduler)
+    except (FsdpqError, OSError) as error:
+        return str(error)
+
+
+def _do(sight: Sight, action: Action, scheduler: Scheduler) -> str:
+    match action:
+        case StartNow():
+            facts = {"job_id": action.job_id, "restart": action.restart}
+            store.append(sight.layout, "start now", **facts)
+            scheduler.start_now(action.job_id)
+        case CancelJobs(job_ids=job_ids):
+            for job_id in job_ids:
+                scheduler.cancel(job_id)
+            store.append(sight.layout, "ended jobs", job_ids=job_ids, why=action.why)
+        case Exclude():
+            return _exclude(sight, action, scheduler)
+        case Over(record=True):
+            return _record_end(sight, action, scheduler)
+        case Restart():
+            return _restart(sight, action, scheduler)
+        case Replace():
+            return _replace(sight, action, scheduler)
+    return ""
+
+
+def _adopt(sight: Sight) -> None:
+    """Record a job that turned up after a submission without an answer, or was started by hand."""
+    for job in sight.seen.jobs or ():
+        known = sight.past.submitted
+        if job.in_queue and job.state is not JobState.UNKNOWN and job.job_id not in known:
+            store.append(sight.layout, "submitted", job_id=job.job_id, how="found in the queue")
+
+
+def _judge(sight: Sight) -> None:
+    """Write down why earlier attempts ended, for those that nobody has judged yet.
+
+    Slurm and the batch shell put jobs back without asking; what speaks against a node is kept.
+    """
+    newest = sight.seen.attempt
+    if newest is None:
+        return
+    over = range(1, newest.number + (1 if _waits(sight) else 0))
+    for number in [n for n in over if n not in sight.past.judged][-8:]:
+        attempt = facts.ended(sight.layout, number)
+        if attempt is not None:
+            verdict = past_verdict(attempt)
+            _record_attempt(sight.layout, number, verdict.cause, verdict.why, verdict.suspects)
+
+
+def _waits(sight: Sight) -> bool:
+    """Return whether the newest attempt is over: its job waits to be started again."""
+    jobs = sight.seen.jobs or ()
+    return any(job.in_queue and job.state is JobState.PENDING for job in jobs[:1])
+
+
+def _record_attempt(
+    layout: RunLayout, number: int, cause: str, why: str, suspects: tuple[str, ...]
+) -> None:
+    store.append(
+        layout, "attempt ended", attempt=number, cause=cause, why=why, suspects=list(suspects)
+    )
+
+
+def _objection(sight: Sight, action: Action, scheduler: Scheduler, key: str) -> str:
+    """Return why this process may not act on the end of a job; "" if it may.
+
+    Between looking and claiming another one may have restarted the run and gone.
+    """
+    if not store.claim(sight.layout, key):
+        return "another watcher is at it"
+    again = observe.look([(sight.layout, sight.plan)], scheduler)[0]
+    same = _same(decide(again.seen, again.past, again.policy), action)
+    return "" if same else "it has changed since it was looked at"
+
+
+def _same(now: Action, before: Action) -> bool:
+    """Return whether two decisions are one, but for their words: those may hold a clock."""
+    match now, before:
+        case Restart(), Restart():
+            return (now.key, now.job_id, now.cause) == (before.key, before.job_id, before.cause)
+        case Replace(), Replace():
+            return (now.key, now.nodes, now.requeue) == (before.key, before.nodes, before.requeue)
+        case Over(), Over():
+            return (now.state, now.cause, now.job_id) == (before.state, before.cause, before.job_id)
+    return False
+
+
+def _record_end(sight: Sight, action: Over, scheduler: Scheduler) -> str:
+    """Write down that the run is over, unless its user starts it again just now."""
+    if objection := _objection(sight, action, scheduler, end_key(sight.seen, sight.past)):
+        return objection
+    if action.state == "cancelled":
+        store.mark_cancelled(sight.layout, by=action.why)
+        return ""
+    _end_attempt(sight, action.cause, action.why, ())
+    store.append(sight.layout, "gave up", cause=action.cause, why=action.why)
+    if action.job_id:
+        scheduler.cancel(action.job_id)
+    return ""
+
+
+def _end_attempt(sight: Sight, cause: str, why: str, suspects: tuple[str, ...]) -> None:
+    attempt = sight.seen.attempt
+    if attempt is not None and attempt.number not in sight.past.judged:
+        _record_attempt(sight.layout, attempt.number, cause, why, suspects)
+
+
+def _restart(sight: Sight, action: Restart, scheduler: Scheduler) -> str:
+    """Restart the run, unless another watcher is at it or things have changed meanwhile."""
+    if objection := _objection(sight, action, scheduler, action.key):
+        return objection
+    verdict = action.verdict
+    _end_attempt(sight, verdict.cause, verdict.why, verdict.suspects)
+    if action.micro_batch is not None:
+        store.override(sight.layout, micro_batch=action.micro_batch)
+    store.append(
+        sight.layout,
+        "restart",
+        cause=action.cause,
+        why=action.why,
+        checkpoint_step=sight.seen.checkpoint_step,
+        attempt=sight.seen.attempt.number if sight.seen.attempt else None,
+        how="requeue" if action.job_id else "resubmit",
+        signature=verdict.signature,
+        micro_batch=action.micro_batch,
+    )
+    if action.job_id is not None and _requeued(sight.layout, action.job_id, scheduler):
+        return f"requeued job {action.job_id}"
+    return _resubmitted(sight, action.exclude, action.nodes, scheduler)
+
+
+def _replace(sight: Sight, action: Replace, scheduler: Scheduler) -> str:
+    """End a job and start another in its place; or put the same one back, where that will do."""
+    if objection := _objection(sight, action, scheduler, action.key):
+        return objection
+    layout, attempt = sight.layout, sight.seen.attempt
+    if action.requeue:
+        _end_attempt(sight, action.cause, action.why, ())
+    restart = {
+        "cause": action.cause,
+        "why": action.why,
+        "checkpoint_step": sight.seen.checkpoint_step,
+        "attempt": attempt.number if attempt and action.requeue else None,
+    }
+    store.append(layout, "restart", **restart, how="requeue" if action.requeue else "replace")
+    if action.requeue and _requeued(layout, action.job_id, scheduler):
+        return f"requeued job {action.job_id}"
+    # From here on Slurm may call it cancelled; this says that nobody gave the run up.
+    stopping = {"job_id": action.job_id, "cause": action.cause, "why": action.why}
+    store.append(layout, "stopping", **stopping, nodes=action.nodes)
+    scheduler.cancel(action.job_id)
+    if action.requeue:
+        return f"ended job {action.job_id}"
+    return _resubmitted(sight, action.exclude, action.nodes, scheduler)
+
+
+def _requeued(layout: RunLayout, job_id: str, scheduler: Scheduler) -> bool:
+    try:
+        scheduler.requeue(job_id)
+    except ActionError as error:
+        store.append(layout, "refused", what="requeue", job_id=job_id, why=str(error))
+        return False
+    return True
+
+
+def _exclude(sight: Sight, action: Exclude, scheduler: Scheduler) -> str:
+    told = _affordable(sight.plan, action.nodes, scheduler, nodes=None)
+    try:
+        scheduler.exclude(action.job_id, (*_own_exclusions(sight.plan), *told))
+    except ActionError as error:
+        why = str(error)
+        store.append(sight.layout, "refused", what="exclude", job_id=action.job_id, why=why)
+        return why
+    said = {"job_id": action.job_id, "nodes": list(action.nodes), "told": list(told)}
+    store.append(sight.layout, "excluded", **said, why=action.why)
+    return action.why
+
+
+def _own_exclusions(plan: LaunchPlan) -> tuple[str, ...]:
+    """Return the nodes that the job file excludes; an option or an update replaces them."""
+    value = dict(plan.directives).get("exclude", "")
+    return (value,) if value else ()
+
+
+def _affordable(
+    plan: LaunchPlan, suspects: tuple[str, ...], scheduler: Scheduler, *, nodes: int | None
+) -> tuple[str, ...]:
+    """Return those of ``suspects`` that the partition can do without; the worst come first."""
+    if not suspects:
+        return ()
+    try:
+        total = scheduler.node_count(dict(plan.directives).get("partition"))
+    except QueryError:
+        total = None
+    spare = len(suspects) if total is None else max(0, total - (nodes or plan.nodes))
+    return suspects[:spare]
+
+
+def _resubmitted(
+    sight: Sight, suspects: tuple[str, ...], nodes: int | None, scheduler: Scheduler
+) -> str:
+    """Submit the run again, without the suspects, or with them if nothing else is left."""
+    exclude = _affordable(sight.plan, suspects, scheduler, nodes=nodes)
+    try:
+        return f"submitted job {submit(sight.layout, sight.plan, nodes=nodes, exclude=exclude)}"
+    except SubmitError as error:
+        if not exclude or not any(words in error.stderr for words in _NO_NODE_LEFT):
+            raise
+    return f"submitted job {submit(sight.layout, sight.plan, nodes=nodes)}"
+
+
+def submit(
+    layout: RunLayout,
+    plan: LaunchPlan,
+    *,
+    nodes: int | None = None,
+    exclude: tuple[str, ...] = (),
+) -> str:
+    """Submit the run's script, record it and return the job id.
+
+    Args:
+        layout: The run.
+        plan: Its plan.
+        nodes: How many nodes the job has; None for as many as the plan says.
+        exclude: Nodes that it must not get, besides those of the job file.
+
+    Raises:
+        SubmitError: The scheduler refused.
+        SubmitUnknownError: No answer; a later pass looks for the job before it submits again.
+    """
+    store.append(layout, "submitting", nodes=nodes, exclude=list(exclude))
+    return start(layout, plan, nodes=nodes, exclude=exclude)
+
+
+def start(
+    layout: RunLayout,
+    plan: LaunchPlan,
+    *,
+    nodes: int | None = None,
+    exclude: tuple[str, ...] = (),
+) -> str:
+    """Submit as `submit` does, for a run whose events say already that this is under way."""
+    # submitit costs 90 ms to import, and most commands do without it.
+    from orchestrator import submission
+
+    options = [f"--nodes={nodes}"] if nodes is not None else []
+    if exclude:
+        options.append(f"--exclude={','.join((*_own_exclusions(plan), *exclude))}")
+    try:
+        if plan.scheduler == "local":
+            job_id = submission.submit_local(layout)
+        else:
+            job_id = submission.submit_slurm(layout, options=options)
+    except SubmitError as error:
+        store.append(layout, "refused", what="submit", why=str(error))
+        raise
+    store.append(layout, "submitted", job_id=job_id, nodes=nodes, exclude=list(exclude))
+    return job_id

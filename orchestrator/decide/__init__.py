@@ -1,0 +1,99 @@
+"""What to do about a run: one pure function over what is seen, what was done and the policy.
+
+One owner for each cause. The batch shell puts its job back after a notice, Slurm does it for a
+lost node and for preemption with requeue, the watcher does the rest. A restart is decided only
+here, and only when no job of the run is alive, or when the one that is hangs.
+"""
+
+from orchestrator.classify import Cause
+from orchestrator.decide.ended import (
+    REFUSED_DELAY_S,
+    REFUSED_TRIES,
+    SETTLE_S,
+    SUBMIT_SETTLE_S,
+    decide_ended,
+    end_key,
+)
+from orchestrator.decide.live import COLLECT_S, START_NOW_TRIES, decide_live
+from orchestrator.decide.words import (
+    BY_HAND,
+    REFUSED,
+    Action,
+    CancelJobs,
+    Exclude,
+    History,
+    Observation,
+    Over,
+    Replace,
+    Restart,
+    Restarted,
+    StartNow,
+    Stopped,
+    Wait,
+)
+from orchestrator.policy import Policy
+from orchestrator.scheduler import JobRecord, JobState
+
+# After `fsdpq cancel` the workers have this long to save before the job is ended for them.
+CANCEL_SETTLE_S = 600.0
+
+
+def decide(seen: Observation, past: History, policy: Policy) -> Action:
+    """Return what to do about a run."""
+    if seen.trouble:
+        return Wait("unknown", f"the run directory cannot be read: {seen.trouble}")
+    live = [job for job in seen.jobs or () if job.in_queue and not job.state.ended]
+    if seen.finished:
+        return Over("finished", "the last step is done", Cause.FINISHED)
+    if seen.cancelled_at is not None:
+        return _cancelled(seen, live)
+    if seen.jobs is None:
+        return _unreachable("the scheduler does not answer")
+    if live:
+        return decide_live(live[0], seen, past, policy)
+    return past.gave_up or decide_ended(seen, past, policy)
+
+
+def _unreachable(why: str) -> Wait:
+    return Wait("unreachable", f"{why}; nothing is done until it does")
+
+
+def _cancelled(seen: Observation, live: list[JobRecord]) -> Action:
+    if seen.jobs is None:
+        return _unreachable("cancelled, but the scheduler does not answer")
+    asked_s = seen.now - (seen.cancelled_at or seen.now)
+    waiting = [job.job_id for job in live if job.state is JobState.PENDING]
+    late = [job.job_id for job in live] if asked_s > CANCEL_SETTLE_S else waiting
+    if late:
+        return CancelJobs(tuple(late), "the run is cancelled, and this job is not")
+    if live:
+        return Wait("stopping", "cancelled; the job was told to save and end")
+    return Over("cancelled", "cancelled by its user; nothing restarts it", Cause.CANCELLED)
+
+
+__all__ = [
+    "BY_HAND",
+    "CANCEL_SETTLE_S",
+    "COLLECT_S",
+    "REFUSED",
+    "REFUSED_DELAY_S",
+    "REFUSED_TRIES",
+    "SETTLE_S",
+    "START_NOW_TRIES",
+    "SUBMIT_SETTLE_S",
+    "Action",
+    "CancelJobs",
+    "Exclude",
+    "History",
+    "Observation",
+    "Over",
+    "Policy",
+    "Replace",
+    "Restart",
+    "Restarted",
+    "StartNow",
+    "Stopped",
+    "Wait",
+    "decide",
+    "end_key",
+]

@@ -1,0 +1,76 @@
+"""Which nodes a run had better leave out: from what was said against them, and when. Pure.
+
+Evidence that only a broken node gives (ECC errors, a failed node check) counts at once, everything
+else from its second time on the same node. Suspicions are forgotten after a day, and only a few
+nodes are left out at a time, the worst and newest first: a run must never make itself unrunnable.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from orchestrator.classify import Cause
+from orchestrator.policy import Policy
+
+# Ends that say by themselves that the node is broken.
+_PROOF = frozenset({Cause.GPU_FAILURE, Cause.NODE_CHECK})
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """Something that speaks against a node: how an attempt ended there, and when it did."""
+
+    node: str
+    cause: Cause
+    at: float
+    attempt: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BadNode:
+    """A node that is left out.
+
+    Attributes:
+        until: When that ends, in seconds since 1970, if nothing else happens there.
+        times: How often it was suspected.
+    """
+
+    node: str
+    cause: Cause
+    times: int
+    until: float
+
+
+def bad_nodes(suspicions: Iterable[Suspicion], policy: Policy, *, now: float) -> list[BadNode]:
+    """Return the nodes to leave out, the worst first; never more than the policy allows."""
+    fresh: dict[str, list[Suspicion]] = {}
+    for item in suspicions:
+        if now - item.at < policy.forget_s:
+            fresh.setdefault(item.node, []).append(item)
+    found = [_judged(node, items, policy) for node, items in fresh.items()]
+    bad = [node for node in found if node is not None]
+    bad.sort(key=lambda node: (node.cause not in _PROOF, -node.until, node.node))
+    return bad[: policy.max_excluded]
+
+
+def _judged(node: str, items: list[Suspicion], policy: Policy) -> BadNode | None:
+    proof = [item for item in items if item.cause in _PROOF]
+    newest = max(proof or items, key=lambda item: item.at)
+    # Two ranks of one attempt are one failure.
+    times = len({(item.attempt, item.at if item.attempt is None else 0.0) for item in items})
+    if not proof and times < policy.exclude_after:
+        return None
+    return BadNode(node, newest.cause, times, max(i.at for i in items) + policy.forget_s)
+
+
+def describe(nodes: Iterable[BadNode]) -> str:
+    """Return the nodes that are left out and why, in one line.
+
+    >>> describe([BadNode("n7", Cause.GPU_FAILURE, 1, 0.0), BadNode("n9", Cause.HANG, 2, 0.0)])
+    'n7 (GPU failure), n9 (hang, 2 times)'
+    """
+
+    def word(node: BadNode) -> str:
+        often = f", {node.times} times" if node.times > 1 else ""
+        return f"{node.node} ({node.cause}{often})"
+
+    return ", ".join(word(node) for node in nodes)

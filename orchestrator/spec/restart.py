@@ -1,0 +1,73 @@
+"""How a run is brought back: the parts `restart:` and `elastic:` of a job file."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from orchestrator.fields import Strict
+
+Positive = Annotated[int, Field(ge=1, strict=True)]
+Seconds = Annotated[int, Field(ge=0, le=31_536_000, strict=True)]
+Budget = Annotated[int, Field(ge=0, le=10_000, strict=True)] | None
+
+
+class BudgetSpec(Strict):
+    """Restarts in a row without a newer checkpoint, for each cause; null for as many as it takes.
+
+    Preemptions, notices and lost nodes have none: they say nothing about the program.
+    """
+
+    worker_error: Budget = 3
+    hang: Budget = 3
+    time_limit: Budget = 3
+    gone: Budget = 3
+    network_error: Budget = 5
+    gpu_failure: Budget = 5
+    launch_failure: Budget = 5
+    node_check: Budget = 10
+    node_failure: Budget = None
+    preempted: Budget = None
+
+    def by_cause(self) -> dict[str, int]:
+        """Return the budgets by the words of `orchestrator.classify.Cause`."""
+        given = {name: getattr(self, name) for name in type(self).model_fields}
+        words = {"gpu_failure": "GPU failure", "gone": "gone without a word"}
+        return {
+            words.get(name, name.replace("_", " ")): value
+            for name, value in given.items()
+            if value is not None
+        }
+
+
+class BadNodeSpec(Strict):
+    """When a node is left out of the next attempt.
+
+    Evidence that speaks against the node alone, such as ECC errors or a failed node check, counts
+    at once; everything else from the ``after``-th time. 0 nodes at most leaves nobody out.
+    """
+
+    after: Positive = 2
+    forget_s: Seconds = 86_400
+    at_most: Annotated[int, Field(ge=0, le=1000, strict=True)] = 4
+
+
+class RestartSpec(Strict):
+    """How often, how soon and where fsdpq brings the run back.
+
+    Every budget starts anew with each newer checkpoint, so a run that gets on is never given up.
+    The delay doubles with each restart in a row that brought no newer checkpoint.
+    """
+
+    max_no_progress: Positive = 3
+    delay_s: Seconds = 15
+    max_delay_s: Seconds = 900
+    budgets: BudgetSpec = BudgetSpec()
+    on_gpu_memory: Literal["stop", "smaller_micro_batch"] = "stop"
+    bad_nodes: BadNodeSpec = BadNodeSpec()
+
+
+class ElasticSpec(Strict):
+    """Go on with fewer nodes when so many cannot be had; grow back at the next restart."""
+
+    min_nodes: Positive
+    patience_s: Seconds = 3600

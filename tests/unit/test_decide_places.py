@@ -1,0 +1,248 @@
+"""Where and how large: bad nodes, elastic sizes, held jobs, hangs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from orchestrator.attempt import Hang
+from orchestrator.classify import Cause, Verdict
+from orchestrator.decide import (
+    COLLECT_S,
+    Exclude,
+    History,
+    Observation,
+    Over,
+    Replace,
+    Restart,
+    StartNow,
+    Stopped,
+    Wait,
+    decide,
+)
+from orchestrator.nodes import Suspicion
+from orchestrator.policy import Policy
+from orchestrator.scheduler import JobRecord, JobState
+
+from .builders import NOW, POLICY, attempt, job, past, rank_error, seen
+
+S = JobState
+N7 = Suspicion("n7", Cause.GPU_FAILURE, NOW - 10, 1)
+REQUEUED = job(state=S.PENDING, reason="BeginTime", restart=1, submit=NOW - 5)
+
+
+def act(what: Observation, history: History | None = None, policy: Policy = POLICY) -> Any:
+    return decide(what, history or past(), policy)
+
+
+# --- bad nodes --------------------------------------------------------------------------------
+
+
+def test_a_requeued_job_leaves_out_a_bad_node_before_its_delay_is_taken_back() -> None:
+    action = act(seen(REQUEUED), past(suspicions=(N7,)))
+    assert isinstance(action, Exclude)
+    assert (action.job_id, action.nodes) == ("7", ("n7",))
+    assert "n7 (GPU failure)" in action.why
+    told = past(suspicions=(N7,), excluded=(("7", ("n7",)),))
+    assert isinstance(act(seen(REQUEUED), told), StartNow)
+
+
+def test_a_job_that_refuses_to_leave_it_out_starts_all_the_same() -> None:
+    history = past(suspicions=(N7,), unexcludable=("7",) * 3)
+    assert isinstance(act(seen(REQUEUED), history), StartNow)
+
+
+def test_what_another_job_was_told_does_not_count() -> None:
+    history = past(suspicions=(N7,), excluded=(("6", ("n7",)),))
+    assert isinstance(act(seen(REQUEUED), history), Exclude)
+
+
+def test_a_job_that_never_started_is_left_as_its_user_asked_for_it() -> None:
+    fresh = job(state=S.PENDING, reason="Priority", restart=0)
+    assert isinstance(act(seen(fresh), past(suspicions=(N7,))), Wait)
+
+
+def test_a_restart_without_a_bad_node_is_a_new_job() -> None:
+    failed = seen(job(state=S.FAILED), attempt=attempt(2, error=rank_error()))
+    action = act(failed, past(suspicions=(N7,)))
+    assert isinstance(action, Restart)
+    assert (action.job_id, action.exclude) == (None, ("n7",))
+    assert "Without n7 (GPU failure)" in action.why
+    told = past(suspicions=(N7,), excluded=(("7", ("n7",)),))
+    assert act(failed, told).job_id == "7"
+
+
+# --- elastic ----------------------------------------------------------------------------------
+
+ELASTIC = dataclasses.replace(POLICY, sizes=(4, 3, 2), patience_s=600.0)
+
+
+def waiting(waited_s: float, **changes: Any) -> JobRecord:
+    return job(state=S.PENDING, **{"reason": "Resources", "submit": NOW - waited_s, **changes})
+
+
+@pytest.mark.parametrize(
+    "reason", ["Resources", "Priority", "ReqNodeNotAvail, UnavailableNodes:n1"]
+)
+@pytest.mark.parametrize("restart", [0, 2])
+def test_a_starved_run_goes_on_with_fewer_nodes(reason: str, restart: int) -> None:
+    action = act(seen(waiting(601, reason=reason, restart=restart)), policy=ELASTIC)
+    assert isinstance(action, Replace)
+    assert (action.job_id, action.nodes, action.cause) == ("7", 3, Cause.RESIZED)
+    assert not action.requeue
+    assert reason in action.why
+
+
+@pytest.mark.parametrize(
+    ("pending", "history"),
+    [
+        (waiting(599), past()),  # not yet
+        (waiting(6000, reason="Dependency"), past()),  # fewer nodes would not help
+        (waiting(6000, reason="QOSMaxWallDurationPerJobLimit"), past()),
+        (waiting(6000, submit=None), past()),
+        (waiting(6000), past(sizes=(("7", 2),))),  # as small as it may be
+    ],
+)
+def test_a_run_is_not_shrunk(pending: JobRecord, history: History) -> None:
+    assert isinstance(act(seen(pending), history, ELASTIC), Wait)
+
+
+def test_a_run_that_is_not_elastic_waits_for_ever() -> None:
+    assert isinstance(act(seen(waiting(10**7))), Wait)
+
+
+def test_it_shrinks_step_by_step() -> None:
+    assert act(seen(waiting(601)), past(sizes=(("7", 3),)), ELASTIC).nodes == 2
+
+
+def test_a_shrunk_run_grows_back_when_it_is_requeued() -> None:
+    requeued = waiting(1, reason="BeginTime", restart=1)
+    action = act(seen(requeued), past(sizes=(("7", 2),)), ELASTIC)
+    assert isinstance(action, Replace)
+    assert (action.nodes, action.cause) == (4, Cause.RESIZED)
+
+
+def test_a_shrunk_job_that_has_not_started_yet_keeps_its_size() -> None:
+    assert isinstance(act(seen(waiting(1)), past(sizes=(("7", 2),)), ELASTIC), Wait)
+
+
+def test_a_shrunk_run_grows_back_when_it_is_restarted() -> None:
+    failed = seen(job(state=S.FAILED), attempt=attempt(error=rank_error()))
+    action = act(failed, past(sizes=(("7", 2),)), ELASTIC)
+    assert isinstance(action, Restart)
+    assert (action.job_id, action.nodes) == (None, None)
+
+
+# --- a watcher that was killed between ending a job and submitting another --------------------
+
+STOPPED = Stopped("7", Cause.RESIZED, "on with 3 nodes", 3)
+
+
+@pytest.mark.parametrize(
+    "jobs", [(job(state=S.CANCELLED),), (job(state=S.CANCELLED, in_queue=False),), ()]
+)
+def test_a_job_that_a_watcher_ended_was_not_cancelled_by_its_user(jobs: Any) -> None:
+    action = act(seen(*jobs), past(stopped=(STOPPED,)), ELASTIC)
+    assert isinstance(action, Restart)
+    assert (action.job_id, action.nodes, action.cause) == (None, 3, Cause.RESIZED)
+
+
+def test_the_job_in_its_place_may_be_cancelled_by_its_user() -> None:
+    history = past(submitted=("7", "8"), stopped=(STOPPED,))
+    action = act(seen(job("8", S.CANCELLED)), history, ELASTIC)
+    assert isinstance(action, Over)
+    assert action.state == "cancelled"
+
+
+def test_one_that_is_not_ended_yet_is_ended_again() -> None:
+    action = act(seen(waiting(601)), past(stopped=(STOPPED,)), ELASTIC)
+    assert isinstance(action, Replace)
+    assert action.nodes == 3
+
+
+def test_an_unanswered_submission_of_another_size_is_repeated_with_that_size() -> None:
+    history = past(submitted=("7",), stopped=(STOPPED,), asked_at=NOW - 9000, asked_nodes=3)
+    action = act(seen(job(state=S.CANCELLED)), history, ELASTIC)
+    assert isinstance(action, Restart)
+    assert action.nodes == 3
+
+
+# --- held -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", ["launch failed requeued held", "launch_failed_requeued_held"])
+def test_a_job_that_a_node_could_not_start_gets_a_new_one(reason: str) -> None:
+    held = job(state=S.PENDING, reason=reason, restart=1)
+    action = act(seen(held))
+    assert isinstance(action, Replace)
+    assert (action.cause, action.requeue) == (Cause.LAUNCH, False)
+    used_up = past(restarts=[(Cause.LAUNCH, None)] * 5)
+    action = act(seen(held), used_up)
+    assert isinstance(action, Wait)
+    assert action.state == "held"
+    assert "scontrol release 7" in action.why
+
+
+def test_a_job_that_slurm_put_back_and_can_never_start_gets_a_new_one() -> None:
+    """Seen after a cloud took a node away: aws-parallelcluster 5731 and 6641."""
+    stuck = job(state=S.PENDING, reason="BadConstraints", restart=1)
+    assert isinstance(act(seen(stuck)), Replace)
+    assert isinstance(act(seen(dataclasses.replace(stuck, restart=0))), Wait)
+
+
+# --- hangs ------------------------------------------------------------------------------------
+
+
+def hung(overdue_s: float = COLLECT_S + 1, **changes: Any) -> Observation:
+    hang = Hang(why="no rank has got on for 400 s", idle_s=300 + overdue_s, limit_s=300)
+    return seen(job(nodes="n[1-2]", restart=0), attempt=attempt(hang=hang), **changes)
+
+
+def test_a_hung_attempt_is_ended_once_its_ranks_have_said_where_they_stand() -> None:
+    assert isinstance(act(hung(COLLECT_S - 1)), Wait)
+    action = act(hung())
+    assert isinstance(action, Replace)
+    assert (action.job_id, action.requeue, action.cause) == ("7", True, Cause.HANG)
+    assert "no rank has got on" in action.why
+
+
+def test_a_run_that_hangs_again_and_again_is_given_up_and_its_job_ended() -> None:
+    action = act(hung(), past(restarts=[(Cause.HANG, None)] * 3))
+    assert isinstance(action, Over)
+    assert (action.state, action.record, action.job_id) == ("failed", True, "7")
+    assert "no rank has got on" in action.why
+
+
+@pytest.mark.parametrize("state", [S.COMPLETING, S.SUSPENDED, S.STOPPED, S.SIGNALING, S.PENDING])
+def test_only_a_running_job_hangs(state: JobState) -> None:
+    what = dataclasses.replace(hung(), jobs=(job(state=state, restart=0),))
+    assert isinstance(act(what), Wait)
+
+
+def test_the_hang_of_an_earlier_attempt_is_not_this_ones() -> None:
+    what = dataclasses.replace(hung(), jobs=(job(restart=1),))
+    assert isinstance(act(what), Wait)
+
+
+# --- out of GPU memory ------------------------------------------------------------------------
+
+SMALLER = dataclasses.replace(POLICY, on_gpu_memory="smaller_micro_batch", micro_batch=12)
+
+
+@pytest.mark.parametrize(("now", "expected"), [(None, 6), (6, 3), (3, 1), (1, None)])
+def test_a_smaller_micro_batch(
+    now: int | None, expected: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdict = Verdict(Cause.GPU_MEMORY, "rank 3 on n2 ran out of GPU memory", "Lower micro_batch")
+    monkeypatch.setattr("orchestrator.decide.ended.classify", lambda *_: verdict)
+    failed = seen(job(state=S.FAILED), attempt=attempt())
+    action = act(failed, past(micro_batch=now), SMALLER)
+    if expected is None:
+        assert isinstance(action, Over)
+        assert "Lower micro_batch" in action.why
+    else:
+        assert isinstance(action, Restart)
+        assert action.micro_batch == expected
+    assert isinstance(act(failed), Over)

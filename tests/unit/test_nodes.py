@@ -1,0 +1,66 @@
+"""Which nodes a run leaves out, for how long, and how many at most."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from orchestrator.classify import Cause
+from orchestrator.nodes import Suspicion, bad_nodes, describe
+from orchestrator.policy import Policy
+
+from .builders import NOW
+
+POLICY = Policy(exclude_after=2, forget_s=1000.0, max_excluded=2)
+
+
+def suspect(
+    node: str, cause: Cause = Cause.WORKER_ERROR, ago: float = 10.0, attempt: int | None = None
+) -> Suspicion:
+    return Suspicion(node, cause, NOW - ago, attempt)
+
+
+def names(*suspicions: Suspicion, policy: Policy = POLICY) -> list[str]:
+    return [node.node for node in bad_nodes(suspicions, policy, now=NOW)]
+
+
+@pytest.mark.parametrize("cause", [Cause.GPU_FAILURE, Cause.NODE_CHECK])
+def test_proof_counts_at_once(cause: Cause) -> None:
+    assert names(suspect("n1", cause)) == ["n1"]
+
+
+@pytest.mark.parametrize("cause", [Cause.WORKER_ERROR, Cause.FABRIC, Cause.HANG, Cause.LAUNCH])
+def test_everything_else_counts_from_the_second_time_on_the_same_node(cause: Cause) -> None:
+    assert names(suspect("n1", cause, attempt=1)) == []
+    assert names(suspect("n1", cause, attempt=1), suspect("n2", cause, attempt=2)) == []
+    assert names(suspect("n1", cause, attempt=1), suspect("n1", cause, attempt=2)) == ["n1"]
+
+
+def test_two_ranks_of_one_attempt_are_one_failure() -> None:
+    assert names(suspect("n1", attempt=3), suspect("n1", attempt=3)) == []
+
+
+@pytest.mark.parametrize(("ago", "found"), [(999.0, ["n1"]), (1001.0, [])])
+def test_a_suspicion_is_forgotten_after_a_time(ago: float, found: list[str]) -> None:
+    assert names(suspect("n1", Cause.GPU_FAILURE, ago)) == found
+
+
+def test_a_node_stays_out_until_its_newest_suspicion_is_forgotten() -> None:
+    (node,) = bad_nodes(
+        [suspect("n1", Cause.GPU_FAILURE, 900), suspect("n1", Cause.FABRIC, 100)], POLICY, now=NOW
+    )
+    assert (node.cause, node.times, node.until) == (Cause.GPU_FAILURE, 2, NOW + 900)
+
+
+def test_never_more_nodes_than_allowed_and_the_worst_first() -> None:
+    weak = [suspect("n1", ago=1, attempt=1), suspect("n1", ago=1, attempt=2)]
+    proof = [suspect("n2", Cause.GPU_FAILURE, 500), suspect("n3", Cause.NODE_CHECK, 400)]
+    assert names(*weak, *proof) == ["n3", "n2"]
+    none = dataclasses.replace(POLICY, max_excluded=0)
+    assert names(*weak, *proof, policy=none) == []
+
+
+def test_said_in_one_line() -> None:
+    bad = bad_nodes([suspect("n2", Cause.GPU_FAILURE)], POLICY, now=NOW)
+    assert describe(bad) == "n2 (GPU failure)"
