@@ -29,8 +29,9 @@ def act(sight: Sight, action: Action, scheduler: Scheduler) -> str:
     A scheduler that refuses, or a file system that does, is noted: other runs want looking after.
     """
     try:
-        _adopt(sight)
-        _judge(sight)
+        if sight.read:
+            _adopt(sight)
+            _judge(sight)
         return _do(sight, action, scheduler)
     except (FsdpqError, OSError) as error:
         return str(error)

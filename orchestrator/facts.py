@@ -35,6 +35,12 @@ def latest(layout: RunLayout) -> Attempt | None:
     return _attempt(layout.attempt(numbers[-1]), numbers[-1], None) if numbers else None
 
 
+def newest_job_id(layout: RunLayout) -> str:
+    """Return the job id of the newest attempt, or ""."""
+    numbers = _numbers(layout)
+    return Facts(layout.attempt(numbers[-1]).start).text("job_id") if numbers else ""
+
+
 def ended(layout: RunLayout, number: int) -> Attempt | None:
     """Return all that is known of an attempt that is over; None where there is no such one."""
     known = number in _numbers(layout)

@@ -11,6 +11,7 @@
   finished.json       the end mark: the last step is done        (written by the training script)
   cancelled.json      the cancel mark: nobody restarts this run  (written by `fsdpq cancel`)
   overrides.json      what attempts do differently from the job file, such as a smaller micro-batch
+  stalled             there since a rank stood still for too long   (nodes' monitors)
   no-progress         how many attempts in a row stopped without a new step (batch shell)
   metrics.jsonl       one line a step, from rank 0
   checkpoints/step-N/ published checkpoints only
@@ -21,6 +22,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,10 @@ class AttemptLayout:
 class RunLayout:
     """Names of the files of one run."""
 
+    FINISHED: ClassVar[str] = "finished.json"
+    CANCELLED: ClassVar[str] = "cancelled.json"
+    STALLED: ClassVar[str] = "stalled"
+
     root: Path
 
     @property
@@ -114,12 +120,17 @@ class RunLayout:
     @property
     def finished(self) -> Path:
         """The end mark."""
-        return self.root / "finished.json"
+        return self.root / self.FINISHED
 
     @property
     def cancelled(self) -> Path:
         """The cancel mark."""
-        return self.root / "cancelled.json"
+        return self.root / self.CANCELLED
+
+    @property
+    def stalled(self) -> Path:
+        """The mark of a rank that stood still for too long."""
+        return self.root / self.STALLED
 
     @property
     def overrides(self) -> Path:

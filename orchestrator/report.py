@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.attempt import Attempt
-from orchestrator.decide import Action, CancelJobs, Exclude, Over, Replace, Restart, StartNow
+from orchestrator.decide import Action, CancelJobs, Exclude, Over, Replace, Restart, StartNow, Wait
 from orchestrator.sight import Sight
 
 # Characters of an explanation in a table; the whole of it is in the events and in --json.
@@ -103,21 +103,24 @@ def _last(items: Sequence[str]) -> str | None:
     return items[-1] if items else None
 
 
-def _state(sight: Sight, action: Action, newest: Attempt | None) -> str:
+def state(action: Action) -> str:
+    """Return the state of a run that ``action`` is to be done about."""
     match action:
-        case Over():
+        case Over() | Wait():
             return action.state
         case StartNow() | Exclude():
             return "requeued"
         case Restart():
             return "waiting"
-        case Replace():
-            return "stopping" if action.requeue else "waiting"
         case CancelJobs():
             return "stopping"
-    if action.state == "running" and not _trains(sight, newest):
-        return "starting"
-    return action.state
+        case Replace():
+            return "stopping" if action.requeue else "waiting"
+
+
+def _state(sight: Sight, action: Action, newest: Attempt | None) -> str:
+    found = state(action)
+    return "starting" if found == "running" and not _trains(sight, newest) else found
 
 
 def _trains(sight: Sight, newest: Attempt | None) -> bool:

@@ -5,7 +5,7 @@ one of three: records, no record of a job, or a QueryError. The last one is neve
 second: unknown is not dead.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -110,14 +110,21 @@ class Answer:
     silent: str = ""
 
 
+Ids = Callable[[Sequence[JobRecord]], set[str]]
+
+
+def no_ids(_found: Sequence[JobRecord]) -> set[str]:
+    """Ask accounting for nothing."""
+    return set()
+
+
 class Scheduler(Protocol):
     """The effects that fsdpq has on a scheduler. Every one can raise a SchedulerError."""
 
-    def jobs(self, names: Sequence[str], *, ids: Sequence[str] = ()) -> Answer:
+    def jobs(self, names: Sequence[str], *, ids: Ids = no_ids) -> Answer:
         """Return the records of all jobs called one of ``names``.
 
-        ``ids`` are the ids fsdpq knows of; only those that are not in the queue any more are
-        looked up in accounting.
+        ``ids`` tells, from the jobs in the queue, which others are to be looked up in accounting.
 
         Raises:
             QueryError: No answer; nothing may be concluded.

@@ -10,12 +10,17 @@ from orchestrator.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A run and all that `decide` needs to know of it."""
+    """A run and all that `decide` needs to know of it.
+
+    Attributes:
+        read: Whether the run directory was read, or only glanced at: nothing is to be done.
+    """
 
     layout: RunLayout
     plan: LaunchPlan
     seen: Observation
     past: History
+    read: bool = True
 
     @property
     def policy(self) -> Policy:

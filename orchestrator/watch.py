@@ -42,15 +42,18 @@ def scheduler_of(kind: str, runs: Runs) -> Scheduler:
 
 def look(runs: Runs) -> list[tuple[Sight, Action]]:
     """Return what is seen of each run and what is to be done about it; does nothing."""
-    return [(sight, action) for _, sights in _by_scheduler(runs) for sight, action in sights]
+    groups = _by_scheduler(runs, whole=True)
+    return [(sight, action) for _, sights in groups for sight, action in sights]
 
 
-def _by_scheduler(runs: Runs) -> Iterator[tuple[Scheduler, list[tuple[Sight, Action]]]]:
+def _by_scheduler(
+    runs: Runs, *, whole: bool
+) -> Iterator[tuple[Scheduler, list[tuple[Sight, Action]]]]:
     ordered = sorted(runs, key=lambda run: run[1].scheduler)
     for kind, group in groupby(ordered, key=lambda run: run[1].scheduler):
         members = list(group)
         scheduler = scheduler_of(kind, members)
-        sights = observe.look(members, scheduler)
+        sights = observe.look(members, scheduler, whole=whole)
         yield scheduler, [(sight, decide(sight.seen, sight.past, sight.policy)) for sight in sights]
 
 
@@ -58,7 +61,7 @@ def once(runs: Runs) -> list[Outcome]:
     """Look at all runs once and do what is to be done."""
     return [
         Outcome(sight, action, act.act(sight, action, scheduler))
-        for scheduler, sights in _by_scheduler(runs)
+        for scheduler, sights in _by_scheduler(runs, whole=False)
         for sight, action in sights
     ]
 

@@ -11,6 +11,9 @@ from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
 from orchestrator.watch import Outcome
 
+# More runs than anybody reads the steps of.
+_MANY = 20
+
 
 class Printer:
     """Prints a line whenever a run has got on.
@@ -25,17 +28,24 @@ class Printer:
     def show(self, outcomes: list[Outcome]) -> bool:
         """Print what is new; return whether all runs are over."""
         for outcome in outcomes:
-            item = status.of(outcome.sight, outcome.action)
-            self._once(item.run, report.progress(item))
+            self._once(outcome.sight.layout.name, _line(outcome, many=len(outcomes) > _MANY))
             if outcome.note or isinstance(outcome.action, Restart):
+                name = outcome.sight.layout.name
                 note = f"{outcome.action.why}: {outcome.note}" if outcome.note else ""
-                self._once(f"{item.run} note", f"{item.run}  {note}")
+                self._once(f"{name} note", f"{name}  {note}")
         return all(isinstance(outcome.action, Over) for outcome in outcomes)
 
     def _once(self, key: str, text: str) -> None:
         if self.last.get(key) != text:
             self.last[key] = text
             click.echo(f"{time.strftime('%H:%M:%S')}  {text}", err=True)
+
+
+def _line(outcome: Outcome, *, many: bool) -> str:
+    """Return where a run stands; of many of them only the state, which needs no look at disks."""
+    if many:
+        return f"{outcome.sight.layout.name}  {report.state(outcome.action)}"
+    return report.progress(status.of(outcome.sight, outcome.action))
 
 
 def follow(layout: RunLayout, plan: LaunchPlan, *, every_s: float = 2.0) -> None:

@@ -19,8 +19,9 @@ class Observation:
     Attributes:
         jobs: Records of the run's jobs, live ones first; None where the scheduler did not answer.
         silent: Why nothing is known of jobs that left the queue; "" where absence is certain.
-        attempt: The newest attempt.
-        checkpoint_step: The newest complete checkpoint.
+        stalled: Whether a rank was seen to stand still.
+        attempt: The newest attempt; None also where nothing is to be done about the run.
+        checkpoint_step: The newest complete checkpoint; None likewise.
         now: Seconds since 1970.
         trouble: Why the run directory does not read; then nothing else is known.
     """
@@ -30,6 +31,7 @@ class Observation:
     cancelled_at: float | None = None
     jobs: tuple[JobRecord, ...] | None = None
     silent: str = ""
+    stalled: bool = False
     attempt: Attempt | None = None
     checkpoint_step: int | None = None
     trouble: str = ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator.errors import ActionError
 from orchestrator.layout import RunLayout
-from orchestrator.scheduler import Answer, JobRecord, JobState
+from orchestrator.scheduler import Answer, Ids, JobRecord, JobState, no_ids
 from orchestrator.store import attempt_numbers, read_json
 
 _INTERPRETERS = ("bash", "python")
@@ -24,7 +24,7 @@ class LocalScheduler:
 
     runs: Mapping[str, RunLayout]
 
-    def jobs(self, names: Sequence[str], *, ids: Sequence[str] = ()) -> Answer:
+    def jobs(self, names: Sequence[str], *, ids: Ids = no_ids) -> Answer:
         """Return a record for each run that has been started."""
         records = (_record(name, self.runs[name]) for name in names if name in self.runs)
         return Answer(tuple(record for record in records if record is not None))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import ActionError, QueryError, SchedulerError
-from orchestrator.scheduler import Answer, JobRecord, JobState
+from orchestrator.scheduler import Answer, Ids, JobRecord, JobState, no_ids
 from orchestrator.slurm import commands, parse
 
 # A controller that is down holds squeue for 18 s and sbatch for 9 s before they give up.
@@ -66,12 +66,12 @@ class SlurmScheduler:
 
     uid: int
 
-    def jobs(self, names: Sequence[str], *, ids: Sequence[str] = ()) -> Answer:
+    def jobs(self, names: Sequence[str], *, ids: Ids = no_ids) -> Answer:
         """Return the records of jobs called ``names``: one squeue and at most one sacct."""
         wanted = frozenset(names)
         queue = run(commands.squeue(self.uid), timeout_s=QUERY_TIMEOUT_S, error=QueryError)
         found = parse.squeue(queue.stdout, names=wanted)
-        missing = sorted(set(ids) - {record.job_id for record in found})
+        missing = sorted(ids(found))
         past, silent = _accounted(missing, wanted) if missing else ([], "")
         return Answer(tuple(sorted(found + past, key=_age)), silent)
 

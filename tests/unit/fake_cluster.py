@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.errors import ActionError, QueryError, SubmitError, SubmitUnknownError
 from orchestrator.layout import RunLayout
-from orchestrator.scheduler import Answer, JobRecord, JobState
+from orchestrator.scheduler import Answer, Ids, JobRecord, JobState, no_ids
 
 from .builders import NOW
 
@@ -37,7 +37,7 @@ class Cluster:
         if what[0] in self.refuses:
             raise ActionError(what, returncode=1, stderr="refused")
 
-    def jobs(self, names: Sequence[str], *, ids: Sequence[str] = ()) -> Answer:
+    def jobs(self, names: Sequence[str], *, ids: Ids = no_ids) -> Answer:
         self.before_answer()
         if self.silent:
             raise QueryError(["squeue"], returncode=1, stderr="down")

@@ -207,11 +207,11 @@ def test_attempts_that_others_followed_are_judged_once(cluster: Cluster, run: Ru
     """The batch shell and Slurm put jobs back without asking."""
     for number in (1, 2, 3):
         fail_on(run, number, "n2")
-    cluster.put(state=S.RUNNING, restart=2)
+    cluster.put(state=S.PENDING, reason="Priority", restart=3)
     for _ in range(3):
         once(run)
     judged = [event["attempt"] for event in store.events(run) if event["kind"] == "attempt ended"]
-    assert judged == [1, 2]
+    assert judged == [1, 2, 3]
 
 
 # --- hangs ------------------------------------------------------------------------------------
@@ -230,6 +230,7 @@ def hung(cluster: Cluster, run: RunLayout, monkeypatch: pytest.MonkeyPatch) -> R
     monkeypatch.setattr(facts, "latest", latest)
     run.attempt(1).root.mkdir()
     run.attempt(1).start.write_text('{"job_id": "7", "restart": 0}')
+    run.stalled.touch()
     cluster.put(state=S.RUNNING, restart=0)
     return run
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ActionError, QueryError, SchedulerError
-from orchestrator.scheduler import JobState
+from orchestrator.scheduler import Ids, JobState
 from orchestrator.slurm import client, commands
 from orchestrator.slurm.client import SlurmScheduler, clean_environment
 
@@ -80,6 +80,11 @@ def test_the_environment_that_is_given_is_not_changed() -> None:
     given = {"SLURM_JOB_ID": "7"}
     clean_environment(given)
     assert given == {"SLURM_JOB_ID": "7"}
+
+
+def unless_found(*ids: str) -> Ids:
+    """Ask accounting for ``ids`` that the queue does not know."""
+    return lambda found: set(ids) - {record.job_id for record in found}
 
 
 @pytest.mark.processes
@@ -179,7 +184,7 @@ def accounting(fake: Fake, text: str = "") -> None:
 @pytest.mark.processes
 def test_one_question_for_all_runs(fake: Fake) -> None:
     queue(fake)
-    answer = SLURM.jobs([OURS, "done-11112222", "bad-33334444"], ids=["1", "4", "5"])
+    answer = SLURM.jobs([OURS, "done-11112222", "bad-33334444"], ids=unless_found("1", "4", "5"))
     assert answer.records[0].job_id == "1"
     assert {record.name for record in answer.records} == {OURS, "done-11112222", "bad-33334444"}
     assert answer.silent == ""
@@ -189,7 +194,7 @@ def test_one_question_for_all_runs(fake: Fake) -> None:
 @pytest.mark.processes
 def test_what_runs_comes_before_what_waits_and_that_before_what_ended(fake: Fake) -> None:
     queue(fake)
-    records = SLURM.jobs([OURS, "done-11112222"], ids=["1"]).records
+    records = SLURM.jobs([OURS, "done-11112222"], ids=unless_found("1")).records
     states = [record.state for record in records]
     assert states == [JobState.RUNNING, JobState.PENDING, JobState.PENDING, JobState.COMPLETED]
 
@@ -198,7 +203,7 @@ def test_what_runs_comes_before_what_waits_and_that_before_what_ended(fake: Fake
 def test_accounting_is_asked_only_for_what_the_queue_has_forgotten(fake: Fake) -> None:
     queue(fake)
     accounting(fake)
-    answer = SLURM.jobs([OURS, "precan-12345678"], ids=["1", "26"])
+    answer = SLURM.jobs([OURS, "precan-12345678"], ids=unless_found("1", "26"))
     assert calls()[1].startswith("sacct ")
     assert "--jobs=26 " in calls()[1]
     assert [(r.job_id, r.state, r.in_queue) for r in answer.records if r.job_id == "26"] == [
@@ -216,7 +221,7 @@ def test_the_newest_of_many_records_comes_first(fake: Fake) -> None:
         for state, day in (("REQUEUED", 1), ("COMPLETED", 3), ("PREEMPTED", 2))
     ]
     accounting(fake, "\n".join(rows))
-    records = SLURM.jobs([OURS], ids=["9"]).records
+    records = SLURM.jobs([OURS], ids=unless_found("9")).records
     assert next(r.state for r in records if r.state.ended) is JobState.COMPLETED
 
 
@@ -224,7 +229,7 @@ def test_the_newest_of_many_records_comes_first(fake: Fake) -> None:
 def test_no_record_anywhere_is_an_answer(fake: Fake) -> None:
     fake("squeue", "true")
     fake("sacct", "true")
-    answer = SLURM.jobs([OURS], ids=["7"])
+    answer = SLURM.jobs([OURS], ids=unless_found("7"))
     assert (answer.records, answer.silent) == ((), "")
 
 
@@ -233,14 +238,14 @@ def test_no_record_anywhere_is_an_answer(fake: Fake) -> None:
 def test_a_queue_that_does_not_answer_is_no_empty_queue(fake: Fake, stderr: str) -> None:
     fake("squeue", f"cat {DATA / stderr} >&2; exit 1")
     with pytest.raises(QueryError):
-        SLURM.jobs([OURS], ids=["7"])
+        SLURM.jobs([OURS], ids=unless_found("7"))
 
 
 @pytest.mark.processes
 def test_silent_accounting_leaves_what_the_queue_says(fake: Fake) -> None:
     queue(fake)
     fake("sacct", f"cat {DATA / 'sacct-down.stderr'} >&2; exit 1")
-    answer = SLURM.jobs([OURS, "gone"], ids=["1", "99"])
+    answer = SLURM.jobs([OURS, "gone"], ids=unless_found("1", "99"))
     assert answer.records[0].job_id == "1"
     assert "Connection refused" in answer.silent
 
@@ -249,7 +254,7 @@ def test_silent_accounting_leaves_what_the_queue_says(fake: Fake) -> None:
 def test_a_site_without_accounting_is_not_silent(fake: Fake) -> None:
     fake("squeue", "true")
     fake("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
-    assert SLURM.jobs([OURS], ids=["7"]).silent == ""
+    assert SLURM.jobs([OURS], ids=unless_found("7")).silent == ""
 
 
 # --- acting -----------------------------------------------------------------------------------
@@ -319,5 +324,5 @@ def test_of_a_requeued_jobs_records_the_newest_counts(fake: Fake) -> None:
     )
     for order in (rows, rows[::-1]):
         fake("sacct", "cat <<'END'\n" + "\n".join(order) + "\nEND")
-        (record,) = SLURM.jobs(["a-1"], ids=["8"]).records
+        (record,) = SLURM.jobs(["a-1"], ids=unless_found("8")).records
         assert record.state is JobState.FAILED

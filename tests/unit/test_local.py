@@ -55,7 +55,7 @@ def start() -> Iterator[Start]:
 
 
 def ask(run: RunLayout) -> Answer:
-    return LocalScheduler({"llama-1": run}).jobs(["llama-1", "unknown"], ids=["4242"])
+    return LocalScheduler({"llama-1": run}).jobs(["llama-1", "unknown"])
 
 
 def test_a_run_that_was_never_started(run: RunLayout) -> None:

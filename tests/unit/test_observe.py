@@ -14,7 +14,7 @@ from orchestrator.decide import Over, Restarted, decide
 from orchestrator.errors import QueryError
 from orchestrator.history import history
 from orchestrator.layout import RunLayout
-from orchestrator.scheduler import Answer, JobRecord
+from orchestrator.scheduler import Answer, Ids, JobRecord, no_ids
 from orchestrator.sight import Sight
 
 from .builders import job, make_run
@@ -27,10 +27,12 @@ class Asked:
     answer: Answer | QueryError
     questions: list[tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
 
-    def jobs(self, names: Sequence[str], *, ids: Sequence[str] = ()) -> Answer:
-        self.questions.append((tuple(names), tuple(ids)))
+    def jobs(self, names: Sequence[str], *, ids: Ids = no_ids) -> Answer:
         if isinstance(self.answer, QueryError):
+            self.questions.append((tuple(names), ()))
             raise self.answer
+        found = [record for record in self.answer.records if record.in_queue]
+        self.questions.append((tuple(names), tuple(sorted(ids(found)))))
         return self.answer
 
     def requeue(self, job_id: str) -> None:
@@ -79,7 +81,7 @@ def test_one_question_for_all_runs_that_are_open(run: RunLayout, tmp_path: Path)
     others[1].finished.write_text("{}")
     store.append(run, "submitted", job_id="5")
     store.append(run, "submitted", job_id="7")
-    asked = Asked(records(job(name="b-1")))
+    asked = Asked(records(job("8", name="b-1")))
     layouts = [run, *others]
     sights = observe.look([(each, store.load_plan(each)) for each in layouts], asked)
     assert asked.questions == [(("a-1", "b-1"), ("7",))]

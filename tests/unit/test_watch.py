@@ -203,7 +203,7 @@ def test_a_job_that_turns_up_later_is_taken_for_the_submitted_one(
 
 
 def test_a_job_by_hand_is_adopted_once(cluster: Cluster, run: RunLayout) -> None:
-    cluster.put("99", S.RUNNING)
+    cluster.put("99", S.PENDING, reason="Priority")
     once(run)
     once(run)
     assert kinds(run) == ["submitted"]
