@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from orchestrator.clouds import Cloud
 from orchestrator.errors import SpecError
 from orchestrator.layout import RunLayout
 from orchestrator.profile import GpuProfile, PartitionProfile, SiteProfile
@@ -36,6 +37,9 @@ class LaunchPlan:
         env: Exported on every node, in order; the job's own values come last and win.
         program: What torchrun starts: options and arguments after its own.
         max_no_progress: Attempts in a row that may stop without a newer checkpoint.
+        cloud: Whose metadata service tells of reclaims that the scheduler does not know of.
+        stop_on_rebalance: Whether a recommendation to move (AWS) is a notice too.
+        notice_lead_s: How many seconds before the end the job wants to know.
     """
 
     run: str
@@ -56,6 +60,9 @@ class LaunchPlan:
     max_no_progress: int
     delay_s: int
     steps_total: int | None
+    cloud: Cloud = "none"
+    stop_on_rebalance: bool = False
+    notice_lead_s: int = 120
 
     @property
     def world_size(self) -> int:
@@ -118,6 +125,9 @@ def plan(
         max_no_progress=spec.restart.max_no_progress,
         delay_s=spec.restart.delay_s,
         steps_total=spec.train.steps if spec.train else None,
+        cloud=partition.cloud or profile.cloud,
+        stop_on_rebalance=profile.stop_on_rebalance,
+        notice_lead_s=spec.notice.lead_s,
     )
 
 
