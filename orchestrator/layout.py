@@ -66,6 +66,11 @@ class AttemptLayout:
         """Folder of torchrun's logs, one folder a node."""
         return self.root / "logs"
 
+    @property
+    def reclaims(self) -> Path:
+        """Folder of what a cloud said: node-K.json with node, word, what, at, ends_at."""
+        return self.root / "reclaims"
+
 
 @dataclass(frozen=True, slots=True)
 class RunLayout:

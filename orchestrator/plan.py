@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from orchestrator.clouds import Cloud
 from orchestrator.errors import SpecError
 from orchestrator.layout import RunLayout
 from orchestrator.policy import Policy
@@ -38,6 +39,9 @@ class LaunchPlan:
         env: Exported on every node, in order; the job's own values come last and win.
         program: What torchrun starts: options and arguments after its own.
         policy: How the run is brought back.
+        cloud: Whose metadata service tells of reclaims that the scheduler does not know of.
+        stop_on_rebalance: Whether a recommendation to move (AWS) is a notice too.
+        notice_lead_s: How many seconds before the end the job wants to know.
     """
 
     run: str
@@ -57,6 +61,9 @@ class LaunchPlan:
     notice_signal: str
     steps_total: int | None
     policy: Policy
+    cloud: Cloud = "none"
+    stop_on_rebalance: bool = False
+    notice_lead_s: int = 120
 
     @property
     def world_size(self) -> int:
@@ -118,6 +125,9 @@ def plan(
         notice_signal=spec.notice.signal,
         steps_total=spec.train.steps if spec.train else None,
         policy=_policy(spec, nproc, seed=job_name),
+        cloud=partition.cloud or profile.cloud,
+        stop_on_rebalance=profile.stop_on_rebalance,
+        notice_lead_s=spec.notice.lead_s,
     )
 
 

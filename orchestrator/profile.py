@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from orchestrator import resources
+from orchestrator.clouds import Cloud
 from orchestrator.errors import ProfileError
 from orchestrator.fields import EnvVars, Line, SbatchValue, Strict, TimeLimit, read_yaml, validate
 
@@ -32,6 +33,7 @@ class PartitionProfile(Strict):
     grace_s: Annotated[int, Field(ge=0, strict=True)] | None = None
     constraint: SbatchValue | None = None
     comment: SbatchValue | None = None
+    cloud: Cloud | None = None
 
 
 class FabricProfile(Strict):
@@ -59,9 +61,18 @@ class SiteProfile(Strict):
     partitions: dict[SbatchValue, PartitionProfile] = Field(default_factory=dict)
     account_required: bool = False
     fabric: FabricProfile
+    cloud: Cloud = "none"
+    stop_on_rebalance: bool = False
     env: EnvVars = Field(default_factory=dict)
     modules: tuple[Line, ...] = ()
     notes: tuple[Line, ...] = ()
+
+    @model_validator(mode="after")
+    def _rebalance_is_of_aws(self) -> "SiteProfile":
+        clouds = {self.cloud, *(partition.cloud for partition in self.partitions.values())}
+        if self.stop_on_rebalance and "aws" not in clouds:
+            raise ValueError("stop_on_rebalance needs `cloud: aws`; no other cloud recommends that")
+        return self
 
 
 def shipped() -> list[str]:

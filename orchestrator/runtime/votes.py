@@ -2,10 +2,12 @@
 
 import signal
 
+from orchestrator.clouds import WORDS
 from orchestrator.runtime.notices import Notice
 
 _TERM = 1000  # above all signal numbers: it leaves the least time
-_OTHER = 1  # SIGHUP's number, which is no notice; stands for words that are not signals
+_WORDS = 100  # above all signal numbers as well: a cloud leaves less time than a signal promises
+_OTHER = 1  # SIGHUP's number, which is no notice; stands for words that nobody here knows
 
 
 def encode(notice: Notice | None) -> int:
@@ -14,7 +16,9 @@ def encode(notice: Notice | None) -> int:
         return 0
     if notice.urgent:
         return _TERM
-    return int(getattr(signal, f"SIG{notice.signal}", _OTHER))
+    if notice.signal in WORDS:
+        return _WORDS + WORDS.index(notice.signal)
+    return int(signal.Signals.__members__.get(f"SIG{notice.signal}", _OTHER))
 
 
 def decode(number: int) -> Notice | None:
@@ -23,5 +27,12 @@ def decode(number: int) -> Notice | None:
         return None
     if number == _TERM:
         return Notice("TERM", 0.0, "vote")
-    name = "NOTICE" if number == _OTHER else signal.Signals(number).name.removeprefix("SIG")
-    return Notice(name, 0.0, "vote")
+    return Notice(_name(number), 0.0, "vote")
+
+
+def _name(number: int) -> str:
+    if number == _OTHER:
+        return "NOTICE"
+    if number >= _WORDS:
+        return WORDS[number - _WORDS]
+    return signal.Signals(number).name.removeprefix("SIG")

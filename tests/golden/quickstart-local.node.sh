@@ -26,6 +26,10 @@ local_dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdpq.XXXXXXXX" 2>/dev/null) ||
 trap 'rm -rf -- "$local_dir"' EXIT
 note=$local_dir/notice
 export FSDPQ_NOTICE_FILE=$note
+export FSDPQ_LOCAL_DIR=$local_dir
+export FSDPQ_NODE=$node
+# Whose metadata service the monitor asks for reclaims that the scheduler does not know of.
+export FSDPQ_CLOUD=none
 export NCCL_DEBUG_FILE=$FSDPQ_ATTEMPT_DIR/nccl/%h.%p.log
 export TORCH_FR_DUMP_TEMP_FILE=$FSDPQ_ATTEMPT_DIR/nccl/flight-recorder-rank-
 export TORCHELASTIC_ERROR_FILE=$FSDPQ_ATTEMPT_DIR/errors/node-$node.json
@@ -46,6 +50,15 @@ fi
 # Where setpriv can do it (util-linux 2.33), the workers' parent dies with this shell.
 tie=()
 ! setpriv --pdeathsig KILL true 2>/dev/null || tie=(setpriv --pdeathsig KILL)
+
+# A light process that listens to the cloud and looks after this node. A notice to all processes is
+# not for it. Where the job's Python does not have it, Python says so, and the job goes on.
+(
+  trap '' USR2
+  export PYTHONSAFEPATH=1
+  exec ${tie[@]+"${tie[@]}"} /home/alice/.venv/bin/python -m orchestrator.monitor
+) >&2 &
+monitor=$!
 
 # torchrun would die of USR2, leaving its workers orphaned, and answer TERM by
 # killing them. It inherits "ignore" here, and is told to handle nothing but INT. The workers block
@@ -69,4 +82,18 @@ while :; do
   [ "$caught" = 1 ] || break
 done
 printf '%d\n' "$code" >"$FSDPQ_ATTEMPT_DIR/node-$node.exit"
+
+# The monitor ends with the job; nobody waits long for it. Asked of bash whether it still runs: the
+# process id of one that ended long ago may be another's by now.
+left=$(jobs -pr)
+if [ -n "$left" ]; then
+  kill -TERM "$monitor" 2>/dev/null
+  for _ in 1 2 3 4 5 6 7 8 9 10; do
+    kill -0 "$monitor" 2>/dev/null || break
+    sleep 0.1
+  done
+  kill -KILL "$monitor" 2>/dev/null
+else
+  echo "fsdpq: node $node: the monitor ended before the job did" >&2
+fi
 exit "$code"

@@ -28,7 +28,7 @@ FAKES = {
     "scontrol": 'if [ "$1" = show ]; then echo n1; exit; fi\n'
     'echo "scontrol $*" >>"$WORLD/calls"\nexit "$(cat "$WORLD/$1.rc" 2>/dev/null || echo 0)"',
     "squeue": 'echo "squeue $*" >>"$WORLD/calls"\ncat "$WORLD/state"',
-    "python": 'source "$WORLD/python.sh"',
+    "python": '[ "$2" != orchestrator.monitor ] || exit 0\nsource "$WORLD/python.sh"',
 }
 STOPPED = '{"outcome": "stopped", "first_step": 30, "step": 42, "saved_step": 42}'
 
@@ -86,14 +86,14 @@ class World:
         return store.read_json(self.run.attempt(attempt).exit) or {}
 
 
-def make(tmp_path: Path, scheduler: str, **job: Any) -> World:
+def make(tmp_path: Path, scheduler: str, *, at: dict[str, Any] | None = None, **job: Any) -> World:
     for name, body in FAKES.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
         (tmp_path / name).chmod(0o755)
     run = RunLayout(tmp_path / "runs" / "llama")
     plan = planning.plan(
         spec(python=str(tmp_path / "python"), **job),
-        site(scheduler=scheduler),
+        site(scheduler=scheduler, **(at or {})),
         layout=run,
         cwd=tmp_path,
         python="",
@@ -354,3 +354,60 @@ def test_a_folder_for_temporary_files_that_is_not_there_is_passed_over(world: Wo
     world.python("exit 0")
     assert world.go(TMPDIR="/no/such/folder") == 0
     assert world.run.finished.exists()
+
+
+# --- a cloud takes a node away ----------------------------------------------------------------
+
+RECLAIMED = ['mkdir "$FSDPQ_ATTEMPT_DIR/reclaims"', *stops()]
+
+
+@pytest.fixture
+def cloudy(tmp_path: Path) -> World:
+    """A cluster in a cloud, where sleeping takes no time."""
+    world = make(tmp_path, "slurm", at={"cloud": "aws"})
+    sleeper = '#!/bin/bash\necho "sleep $*" >>"$WORLD/calls"\nexec /bin/sleep 0.02\n'
+    (tmp_path / "sleep").write_text(sleeper)
+    (tmp_path / "sleep").chmod(0o755)
+    return world
+
+
+def test_a_reclaim_that_was_saved_puts_the_job_back_at_once(cloudy: World) -> None:
+    cloudy.python(*RECLAIMED, "/bin/" + NEWER)
+    assert cloudy.go() == 0
+    assert cloudy.calls == ["squeue --noheader --jobs=7 --format=%T", "scontrol requeue 7"]
+
+
+def test_a_job_that_got_the_doomed_node_again_lets_it_go_first(cloudy: World) -> None:
+    """Otherwise it would come back to it until its restarts are used up."""
+    cloudy.python(*RECLAIMED)
+    assert cloudy.go() == 0
+    assert cloudy.calls == [
+        "sleep 120",
+        "squeue --noheader --jobs=7 --format=%T",
+        "scontrol requeue 7",
+    ]
+
+
+def test_a_node_that_goes_meanwhile_is_left_to_slurm(cloudy: World) -> None:
+    cloudy.says("COMPLETING")
+    cloudy.python(*RECLAIMED)
+    cloudy.go()
+    assert cloudy.calls == ["sleep 120", "squeue --noheader --jobs=7 --format=%T"]
+    assert cloudy.end()["action"] == "none"
+
+
+def test_a_signal_ends_that_wait(cloudy: World) -> None:
+    cloudy.python(*RECLAIMED)
+    (cloudy.path / "sleep").write_text('#!/bin/bash\ntouch "$WORLD/waits"\nexec /bin/sleep 600\n')
+    process = cloudy.start()
+    while not (cloudy.path / "waits").exists():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert cloudy.end()["action"] == "requeue"
+
+
+def test_other_notices_are_not_waited_for(cloudy: World) -> None:
+    cloudy.python(*stops())
+    cloudy.go()
+    assert "sleep 120" not in cloudy.calls

@@ -290,3 +290,31 @@ def test_a_plan_survives_json(name: str) -> None:
 def test_time_as_sbatch_reads_it(seconds: int, text: str) -> None:
     assert slurm_time(seconds) == text
     assert time_limit_s(text) == seconds
+
+
+CLOUDY = {"spot": {"cloud": "aws"}, "owned": {"cloud": "none"}, "other": {}}
+
+
+@pytest.mark.parametrize(
+    ("partition", "cloud"),
+    [(None, "gcp"), ("spot", "aws"), ("owned", "none"), ("other", "gcp"), ("unknown", "gcp")],
+)
+def test_the_cloud_is_that_of_the_partition_or_of_the_site(
+    partition: str | None, cloud: str
+) -> None:
+    made = plan(spec(partition=partition), site(cloud="gcp", partitions=CLOUDY))
+    assert made.cloud == cloud
+    assert plan(spec()).cloud == "none"
+
+
+def test_the_monitor_knows_what_the_job_wants_to_know() -> None:
+    at = site(partitions=CLOUDY, stop_on_rebalance=True)
+    made = plan(spec(partition="spot", notice={"lead_s": 60}), at)
+    assert (made.notice_lead_s, made.stop_on_rebalance) == (60, True)
+
+
+def test_a_plan_of_an_older_version_has_no_cloud() -> None:
+    old = plan().to_json()
+    for name in ("cloud", "stop_on_rebalance", "notice_lead_s"):
+        del old[name]
+    assert LaunchPlan.from_json(old) == plan()

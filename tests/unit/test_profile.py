@@ -87,6 +87,10 @@ def test_a_home_that_is_not_there(tmp_path: Path) -> None:
         ({"fabric": {"kind": "token ring"}}, "fabric.kind"),
         ({"fabric": None}, "fabric"),
         ({"scheduler": "pbs"}, "scheduler"),
+        ({"cloud": "ovh"}, "cloud"),
+        ({"partitions": {"p": {"cloud": "ovh"}}}, "partitions.p.cloud"),
+        ({"stop_on_rebalance": True}, "needs `cloud: aws`"),
+        ({"stop_on_rebalance": True, "cloud": "gcp"}, "needs `cloud: aws`"),
     ],
 )
 def test_mistakes(tmp_path: Path, changes: dict[str, Any], words: str) -> None:

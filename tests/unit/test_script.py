@@ -20,7 +20,9 @@ TEMPLATES = Path(str(resources.root("templates")))
 GPU = {"model": "H100", "per_node": 4, "request": "gres"}
 # Checked where they come from to be numbers, names or one of a few words.
 PLAIN = {"version", "plan.run", "plan.notice_signal", "plan.nodes", "plan.nproc_per_node"} | {
-    *("plan.cpus_per_node", "plan.policy.max_no_progress", "name"),
+    *("plan.cpus_per_node", "plan.policy.max_no_progress", "name", "plan.cloud"),
+    "plan.notice_lead_s",
+    "plan.stop_on_rebalance | int",
     "[plan.cpus_per_node // plan.nproc_per_node, 1] | max",
 }
 

@@ -1,0 +1,50 @@
+"""Where the monitor writes a notice down: for the ranks of this node, and for the run."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.checkpoint.durable import write_json
+from orchestrator.layout import AttemptLayout
+from orchestrator.monitor.cloud.reclaim import Reclaim
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """The notes of one node."""
+
+    notice_file: Path
+    attempt: AttemptLayout
+    node: int
+    host: str
+
+    def post(self, reclaim: Reclaim, *, at: float) -> None:
+        """Write ``reclaim`` down, as heard ``at`` (seconds since 1970).
+
+        The ranks come first: their file is on the node's own disk, and the run's file system may
+        hang. The file in the attempt's folder is what `status` and the batch shell look at.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        line = f"{reclaim.word} {int(at)}\n"
+        _append(self.notice_file, line)
+        _append(self.attempt.root / f"notice.{self.node}", line)
+        self.attempt.reclaims.mkdir(mode=0o700, exist_ok=True)
+        content = {
+            "node": self.host,
+            "word": reclaim.word,
+            "what": reclaim.what,
+            "at": at,
+            "ends_at": reclaim.ends_at,
+        }
+        write_json(self.attempt.reclaims / f"node-{self.node}.json", content, durable=False)
+
+
+def _append(path: Path, line: str) -> None:
+    # In one write: node.sh may append at the same time.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
