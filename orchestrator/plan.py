@@ -36,6 +36,8 @@ class LaunchPlan:
         env: Exported on every node, in order; the job's own values come last and win.
         program: What torchrun starts: options and arguments after its own.
         max_no_progress: Attempts in a row that may stop without a newer checkpoint.
+        notice_s: How long before the end a notice comes at least: the grace time of the partition
+            where it is known, or the lead that the job asks for.
     """
 
     run: str
@@ -56,6 +58,7 @@ class LaunchPlan:
     max_no_progress: int
     delay_s: int
     steps_total: int | None
+    notice_s: int | None = None
 
     @property
     def world_size(self) -> int:
@@ -118,7 +121,15 @@ def plan(
         max_no_progress=spec.restart.max_no_progress,
         delay_s=spec.restart.delay_s,
         steps_total=spec.train.steps if spec.train else None,
+        notice_s=_notice_s(spec, partition),
     )
+
+
+def _notice_s(spec: JobSpec, partition: PartitionProfile) -> int:
+    known = [spec.notice.lead_s]
+    if partition.preempt != "off" and partition.grace_s is not None:
+        known.append(partition.grace_s)
+    return min(known)
 
 
 def _partition(spec: JobSpec, profile: SiteProfile) -> PartitionProfile:
