@@ -31,7 +31,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from orchestrator.checkpoint.interval import daly_s
+from orchestrator.checkpoint.interval import MAX_INTERVAL_S, daly_s
 
 HOUR_S = 3600.0
 DAY_S = 86400.0
@@ -48,7 +48,7 @@ class Job:
         failures_per_gpu_hour: Of one GPU with all that belongs to it: host, network, software.
         preemptions_per_day: Ends with a notice that leaves time to save.
         save_s: For how long a save blocks the training.
-        interval_s: Useful seconds between two saves; None takes Daly's.
+        interval_s: Useful seconds between two saves; None takes Daly's, an hour at most.
         detect_s: Until a failure is noticed.
         requeue_s: Until there are nodes again.
         startup_s: From the start of the script to its first step.
@@ -85,12 +85,12 @@ class Job:
 
     @property
     def best_interval_s(self) -> float:
-        """The given interval, or Daly's; a day where the job never fails or a save is free."""
+        """The given interval, or Daly's within the bounds that `auto` keeps to."""
         if self.interval_s is not None:
             return self.interval_s
-        if not self.failure_rate or not self.save_s:
-            return DAY_S if not self.failure_rate else 1.0
-        return daly_s(self.save_s, 1 / self.failure_rate)
+        if not self.failure_rate:
+            return MAX_INTERVAL_S
+        return min(MAX_INTERVAL_S, max(1.0, daly_s(self.save_s, 1 / self.failure_rate)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

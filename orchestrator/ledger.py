@@ -341,7 +341,7 @@ def _startup(entry: Entry, row: Row, own: Sequence[_Step]) -> float | None:
 def _stopping(
     row: Row, own: Sequence[_Step], saves: Sequence[tuple[float, float]], end: float | None
 ) -> float | None:
-    last = own[-1].at if own else None
+    last = next((line.at for line in reversed(own) if line.at is not None), None)
     if row.alive:
         return None
     if last is None or end is None or row.attempt.ended_at is None:

@@ -55,7 +55,8 @@ class Pacer:
             return False
         if self.interval is None or len(self._steps_s) < _TIMED:
             self.interval = self._choose(now)
-        soon_s = now - self._safe_at + self.interval.step_s
+        # The next step may take as long as the last one did.
+        soon_s = now - self._safe_at + max(self.interval.step_s, self._steps_s[-1])
         return step - self._safe_step >= self.interval.steps or soon_s > self._max_s
 
     def saved(self, step: int, *, blocked_s: float) -> None:
