@@ -84,7 +84,7 @@ def _loop(run: Run, training: Training, saver: Saver, console: Console) -> Notic
             dist.barrier(training.world.checkpoint_group)
             shorten_timeout(spec)
         notice = _notice(run, spec)
-        if notice is None and saver.due():
+        if notice is None and state.step < spec.steps and saver.due():
             saver.save(reason="interval")
     return notice if state.step < spec.steps else None
 
