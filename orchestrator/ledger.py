@@ -114,7 +114,7 @@ class Ledger:
     lost_by_cause: Mapping[str, Cost] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the run's part as JSON's types, seconds to the millisecond."""
+        """Return the run's part as JSON's types, with four decimals."""
         plain = {name: getattr(self, name) for name in self.__slots__ if name != "entries"}
         costs = {cause: _rounded(asdict(cost)) for cause, cost in self.lost_by_cause.items()}
         return {**_rounded(plain), "lost_by_cause": costs}

@@ -311,10 +311,11 @@ def _ledger_lines(item: Status) -> list[str]:
     for row in item.attempts:
         spent = [row["queued_s"], *(row[name] for name in _SECONDS)]
         table.append((str(row["attempt"]), *map(_duration, spent)))
-    lines = ["", columns(table), "", f"goodput {run['goodput']:.1%}: {_duration(run['useful_s'])}"]
-    lines[-1] += (
-        f" of {_duration(run['wall_s'])} since the submission trained steps that count"
-        f" ({run['gpu_goodput']:.1%} of the allocated time)"
+    lines = ["", columns(table), ""]
+    lines.append(
+        f"goodput {run['goodput']:.1%}: {_duration(run['useful_s'])} of steps that count in"
+        f" {_duration(run['wall_s'])} since the submission"
+        + ("" if run["gpu_goodput"] is None else f"; {run['gpu_goodput']:.1%} of allocated time")
     )
     for cause, cost in run["lost_by_cause"].items():
         lines.append(

@@ -16,6 +16,7 @@ from orchestrator.runtime.environment import Environment, attempt_numbers
 # Saves that are looked at: the newest, since storage may have become slower or faster.
 NEWEST_SAVES = 20
 _TAIL_BYTES = 65536
+_LARGE = 1e15
 
 
 def earlier(env: Environment) -> list[Past]:
@@ -85,4 +86,6 @@ def _tail(path: Path) -> list[dict[str, Any]]:
 
 def _number(content: dict[str, Any], key: str) -> float | None:
     value = content.get(key)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if 0 <= value < _LARGE else None  # NaN is not, either

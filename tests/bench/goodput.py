@@ -13,6 +13,7 @@ were lost. It needs root and Slurm, as `make slurm` does, and about ten minutes.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import random
@@ -50,7 +51,7 @@ CASES = (Case("killed", "nograce", ("--deaf",)), Case("noticed", "spot", ()))
 
 
 def run_case(cluster: Cluster, case: Case, draw: random.Random) -> tuple[dict[str, Any], int]:
-    """Return the status of the run at its end, and how often it was preempted."""
+    """Return the status of the run at its end, which is printed, and how often it was preempted."""
     user = FsdpqUser(cluster)
     try:
         words = [STEPS, STEP_S, EVERY, "--save-s", SAVE_S, *case.words]
@@ -60,6 +61,7 @@ def run_case(cluster: Cluster, case: Case, draw: random.Random) -> tuple[dict[st
         while ends < MAX_ENDS and preempt(cluster, run, draw.expovariate(1 / MTBF_S)):
             ends += 1
         cluster.wait_for(run.finished.exists, 10 * PATIENCE_S, "it finishes")
+        print(user.fsdpq("status", case.name).stdout, flush=True)
         return user.status(case.name), ends
     finally:
         user.close()
@@ -137,7 +139,7 @@ def main() -> None:
         for number, case in enumerate(CASES):
             status, ends = run_case(cluster, case, random.Random(7 + number))
             shown.append(row_of(case, status, ends))
-            print({key: status["goodput"][key] for key in status["goodput"]})
+            print(json.dumps(status["goodput"]))
             print(model(status, case, ends), flush=True)
             cluster.reset()
     print("\n".join(shown))

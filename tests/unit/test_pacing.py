@@ -132,6 +132,17 @@ def test_earlier_attempts(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("value", ["NaN", "1e400", "1" + "0" * 400, "-5", '"5"', "true", "null"])
+def test_numbers_that_make_no_sense_are_passed_over(tmp_path: Path, value: str) -> None:
+    write(tmp_path / "plan.json", f'{{"notice_s": {value}}}')
+    write(tmp_path / "saves.jsonl", f'{{"kind": "save", "blocked_s": {value}}}\n')
+    write(tmp_path / "attempts/1/start.json", f'{{"started_at": {value}}}')
+    write(tmp_path / "attempts/1/exit.json", f'{{"ended_at": {value}}}')
+    env = environment(tmp_path, attempt=2)
+    assert (past.earlier(env), past.save_times(env.run)) == ([], [])
+    assert past.notice_s(env.run) is None
+
+
 def test_no_attempts_no_saves_no_plan(tmp_path: Path) -> None:
     env = environment(tmp_path / "run")
     assert past.earlier(env) == []

@@ -425,7 +425,8 @@ def test_the_ledger_as_text() -> None:
     assert all(len(line) <= 120 for line in text.splitlines())
     assert "1        10 s    11 s      10 s    5.0 s  0.0 s   12 s      2.0 s" in text
     assert "2        10 s    10 s      10 s    0.0 s  0.0 s   -         20 s" in text
-    assert "goodput 20.0%: 20 s of 100 s since the submission" in text
+    wanted = "goodput 20.0%: 20 s of steps that count in 100 s since the submission; 25.0% of"
+    assert wanted in text
     assert "preempted, 1x: 5.0 s done again, 12 s stopping, 10 s queued, 10 s start-up" in text
     assert "checkpoint interval" not in text
 
@@ -443,3 +444,11 @@ def test_the_interval_that_auto_chose_last() -> None:
     assert found.interval == chosen[1]
     assert "checkpoint interval: 20 steps" in report.details(found)
     assert twice(saves=[{"kind": "interval", "why": 7}]).interval is None
+
+
+def test_a_run_whose_start_nobody_wrote_down() -> None:
+    lines = [{"attempt": 1, "step": 1, "step_s": 5.0, "at": NOW - 10}]
+    unknown = attempt(1, started_at=None, last_step=1)
+    found = status(seen(job()), RUNNING, unknown, books=Books(metrics=lines), submitted_at=NOW - 50)
+    assert "goodput 10.0%" in report.details(found)
+    assert "None" not in report.details(found)
