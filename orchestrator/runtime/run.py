@@ -241,9 +241,9 @@ class Run:
     ) -> bool:
         """Return whether ``step`` is worth a checkpoint; the same on all ranks, no collective.
 
-        It says what the last `should_stop` agreed on: call `heartbeat`, `should_stop` and this
-        after each step. From the first call on, rank 0 weighs what saves cost against how often
-        work is lost; see `orchestrator.checkpoint.interval`.
+        It says what the last `should_stop` agreed on: call that and then this after each step.
+        From the first call on, rank 0 weighs what saves cost against how often work is lost; see
+        `orchestrator.checkpoint.interval`.
 
         Args:
             step: Completed optimizer steps.
@@ -254,6 +254,7 @@ class Run:
         if not self._paced and self.env.rank == 0:
             self._pacer = Pacer(self.env, step=step, mtbf_s=mtbf_s, max_interval_s=max_interval_s)
         self._paced = True
+        self.step = max(self.step, step)  # for scripts that send no heartbeats
         return self._due
 
     def agreed(self, fine: bool, *, timeout_s: float = 3600.0) -> bool:

@@ -228,6 +228,19 @@ def test_all_ranks_save_at_the_same_steps(tmp_path: Path) -> None:
     assert {line["attempt"] for line in lines(RunLayout(tmp_path))} == {1}
 
 
+def test_a_script_without_heartbeats_saves_too(tmp_path: Path) -> None:
+    run = make_worker(tmp_path)
+    run.resume()
+    saved = []
+    for step in range(1, 6):
+        run.should_stop()
+        if run.checkpoint_due(step, max_interval_s=1e-9):
+            saved.append(step)
+            save(run, step)
+    assert saved[-1] == 5
+    assert len(saved) >= 2
+
+
 def test_a_script_that_never_asks_is_not_paced(tmp_path: Path) -> None:
     run = make_worker(tmp_path)
     run.resume()
