@@ -61,6 +61,9 @@ def run_case(cluster: Cluster, case: Case, draw: random.Random) -> tuple[dict[st
         while ends < MAX_ENDS and preempt(cluster, run, draw.expovariate(1 / MTBF_S)):
             ends += 1
         cluster.wait_for(run.finished.exists, 10 * PATIENCE_S, "it finishes")
+        # The end mark comes before the end of the batch shell.
+        newest = run.attempt(attempts(run))
+        cluster.wait_for(newest.exit.exists, PATIENCE_S, "its job ends")
         print(user.fsdpq("status", case.name).stdout, flush=True)
         return user.status(case.name), ends
     finally:
