@@ -1,5 +1,6 @@
 """What the run directory tells about a run's attempts. Reads, never writes."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,14 @@ _SECONDARY = (
 )
 
 
-def attempts(layout: RunLayout) -> list[Attempt]:
-    """Return the attempts of a run, oldest first."""
-    steps = _last_steps(layout)
+def attempts(
+    layout: RunLayout, *, metrics: Iterable[Mapping[str, Any]] | None = None
+) -> list[Attempt]:
+    """Return the attempts of a run, oldest first.
+
+    ``metrics`` are lines of its metrics that were read already; without them all are read.
+    """
+    steps = _last_steps(store.read_lines(layout.metrics) if metrics is None else metrics)
     return [_attempt(layout.attempt(n), n, steps.get(n)) for n in _numbers(layout)]
 
 
@@ -54,10 +60,10 @@ def _numbers(layout: RunLayout) -> list[int]:
         return []
 
 
-def _last_steps(layout: RunLayout) -> dict[int, int]:
+def _last_steps(metrics: Iterable[Mapping[str, Any]]) -> dict[int, int]:
     """Return the last step of each attempt that the metrics know."""
     found: dict[int, int] = {}
-    for line in store.read_lines(layout.metrics):
+    for line in metrics:
         attempt, step = line.get("attempt"), line.get("step")
         if isinstance(attempt, int) and isinstance(step, int):
             found[attempt] = max(step, found.get(attempt, 0))

@@ -14,6 +14,7 @@
   stalled             there since a rank stood still for too long   (nodes' monitors)
   no-progress         how many attempts in a row stopped without a new step (batch shell)
   metrics.jsonl       one line a step, from rank 0
+  saves.jsonl         one line a save, from rank 0, and one for each interval that `auto` chose
   checkpoints/step-N/ published checkpoints only
   attempts/N/         one start of the script
   claims/             who restarts what, so that two watchers never do the same
@@ -151,6 +152,11 @@ class RunLayout:
     def metrics(self) -> Path:
         """One JSON line a step."""
         return self.root / "metrics.jsonl"
+
+    @property
+    def saves(self) -> Path:
+        """One JSON line a save."""
+        return self.root / "saves.jsonl"
 
     @property
     def checkpoints(self) -> Path:

@@ -42,6 +42,8 @@ class LaunchPlan:
         cloud: Whose metadata service tells of reclaims that the scheduler does not know of.
         stop_on_rebalance: Whether a recommendation to move (AWS) is a notice too.
         notice_lead_s: How many seconds before the end the job wants to know.
+        notice_s: How long before the end a notice comes at least: the grace time of the partition
+            where it is known, or the lead that the job asks for.
     """
 
     run: str
@@ -64,6 +66,7 @@ class LaunchPlan:
     cloud: Cloud = "none"
     stop_on_rebalance: bool = False
     notice_lead_s: int = 120
+    notice_s: int | None = None
 
     @property
     def world_size(self) -> int:
@@ -128,6 +131,7 @@ def plan(
         cloud=partition.cloud or profile.cloud,
         stop_on_rebalance=profile.stop_on_rebalance,
         notice_lead_s=spec.notice.lead_s,
+        notice_s=_notice_s(spec, partition),
     )
 
 
@@ -166,6 +170,13 @@ def _sizes(spec: JobSpec, nproc: int) -> tuple[int, ...]:
             " change the batch"
         )
     return (spec.nodes, *fit)
+
+
+def _notice_s(spec: JobSpec, partition: PartitionProfile) -> int:
+    known = [spec.notice.lead_s]
+    if partition.preempt != "off" and partition.grace_s is not None:
+        known.append(partition.grace_s)
+    return min(known)
 
 
 def _partition(spec: JobSpec, profile: SiteProfile) -> PartitionProfile:

@@ -6,6 +6,7 @@ from typing import Any
 
 from orchestrator.attempt import Attempt
 from orchestrator.decide import Action, CancelJobs, Exclude, Over, Replace, Restart, StartNow, Wait
+from orchestrator.ledger import Books, Entry, Ledger, Row, account
 from orchestrator.sight import Sight
 
 # Characters of an explanation in a table; the whole of it is in the events and in --json.
@@ -30,6 +31,8 @@ class Status:
     quarantined: tuple[tuple[int, str], ...]
     error: dict[str, Any] | None
     attempts: tuple[dict[str, Any], ...]
+    goodput: dict[str, Any] | None = None
+    interval: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON's types."""
@@ -46,6 +49,7 @@ def status(
     metrics: dict[str, Any],
     causes: Mapping[int, str],
     submitted_at: float | None,
+    books: Books | None = None,
 ) -> Status:
     """Return the status of a run.
 
@@ -56,6 +60,7 @@ def status(
         metrics: The newest line of its metrics; empty where there is none.
         causes: Why attempts ended, by number, as it was found when they were restarted.
         submitted_at: When it was first submitted, in seconds since 1970.
+        books: What it wrote down, for the ledger; None leaves the ledger out.
     """
     newest = attempts[-1] if attempts else None
     jobs = sight.seen.jobs or ()
@@ -64,6 +69,8 @@ def status(
         _row(index, attempts, sight, action, causes=causes, submitted_at=submitted_at)
         for index in range(len(attempts))
     ]
+    ledger = _ledger(rows, attempts, sight, action, books, submitted_at) if books else None
+    entries = ledger.entries if ledger else [None] * len(rows)
     error = newest.error if newest else None
     ended = [row["cause"] for row in rows if row["cause"]]
     return Status(
@@ -87,8 +94,54 @@ def status(
             "step": error.step,
             "exception": error.exception,
         },
-        attempts=tuple(rows),
+        attempts=tuple({**r, **_seconds(e)} for r, e in zip(rows, entries, strict=True)),
+        goodput=ledger.to_json() if ledger else None,
+        interval=_interval(books.saves) if books else None,
     )
+
+
+def _ledger(
+    rows: Sequence[dict[str, Any]],
+    attempts: Sequence[Attempt],
+    sight: Sight,
+    action: Action,
+    books: Books,
+    submitted_at: float | None,
+) -> Ledger:
+    known = [
+        Row(
+            attempt=attempt,
+            queued_s=row["queued_s"],
+            cause=row["cause"],
+            alive=row["state"] == "running",
+        )
+        for row, attempt in zip(rows, attempts, strict=True)
+    ]
+    return account(
+        known,
+        books,
+        checkpoint_step=sight.seen.checkpoint_step,
+        world_size=sight.plan.world_size,
+        nproc_per_node=sight.plan.nproc_per_node,
+        submitted_at=submitted_at,
+        now=sight.seen.now,
+        over=isinstance(action, Over),
+    )
+
+
+_SECONDS = ("startup_s", "useful_s", "lost_s", "saving_s", "stopping_s", "other_s")
+
+
+def _seconds(entry: Entry | None) -> dict[str, float | None]:
+    """Return what the ledger adds to a row, in seconds."""
+    values = {name: getattr(entry, name, None) for name in _SECONDS}
+    return {name: None if v is None else round(v, 3) for name, v in values.items()}
+
+
+def _interval(saves: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the interval between saves that `auto` chose last; None where it never did."""
+    chosen = next((dict(s) for s in reversed(saves) if s.get("kind") == "interval"), None)
+    return chosen if chosen and isinstance(chosen.get("why"), str) else None
 
 
 def _next(action: Action) -> str:
@@ -243,7 +296,7 @@ def details(item: Status) -> str:
                 row["cause"] or "",
             )
         )
-    lines = [overview([item]), "", columns(rows)]
+    lines = [overview([item]), "", columns(rows), *_ledger_lines(item)]
     for step, reason in item.quarantined:
         lines.append(f"quarantined: checkpoint of step {step}: {reason}")
     if item.error is not None:
@@ -251,6 +304,48 @@ def details(item: Status) -> str:
             f"rank {item.error['rank']} on {item.error['node']}: {item.error['exception']}"
         )
     return "\n".join(lines)
+
+
+def _ledger_lines(item: Status) -> list[str]:
+    """Return where the time went: a table of the attempts, a line for the run, one a cause."""
+    run = item.goodput
+    if run is None or run["goodput"] is None:
+        return []
+    table: list[tuple[str, ...]] = [
+        ("ATTEMPT", "QUEUED", "START-UP", "USEFUL", "LOST", "SAVING", "STOPPING", "OTHER")
+    ]
+    for row in item.attempts:
+        spent = [row["queued_s"], *(row[name] for name in _SECONDS)]
+        table.append((str(row["attempt"]), *map(_duration, spent)))
+    lines = ["", columns(table), ""]
+    lines.append(
+        f"goodput {run['goodput']:.1%}: {_duration(run['useful_s'])} of steps that count in"
+        f" {_duration(run['wall_s'])} since the submission"
+        + ("" if run["gpu_goodput"] is None else f"; {run['gpu_goodput']:.1%} of allocated time")
+    )
+    for cause, cost in run["lost_by_cause"].items():
+        lines.append(
+            f"{cause}, {cost['ends']}x: {_duration(cost['lost_s'])} done again,"
+            f" {_duration(cost['stopping_s'])} stopping, {_duration(cost['queued_s'])} queued,"
+            f" {_duration(cost['startup_s'])} start-up"
+        )
+    return lines + ([f"checkpoint interval: {item.interval['why']}"] if item.interval else [])
+
+
+def _duration(seconds: float | None) -> str:
+    """Return seconds for people.
+
+    >>> _duration(7.25), _duration(83), _duration(3 * 3600 + 125), _duration(None)
+    ('7.2 s', '83 s', '3:02:05', '-')
+    """
+    if seconds is None:
+        return "-"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    if seconds < 600:
+        return f"{seconds:.0f} s"
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}"
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

@@ -10,12 +10,14 @@ from typing import NoReturn
 
 from orchestrator.checkpoint import Checkpoint, newest_complete
 from orchestrator.checkpoint.durable import write_json
+from orchestrator.checkpoint.interval import MAX_INTERVAL_S, MTBF_S
 from orchestrator.errors import CheckpointError, FsdpqError, RunError
-from orchestrator.runtime import resuming, saving
+from orchestrator.runtime import resuming, savelog, saving
 from orchestrator.runtime.alone import Agreement, Alone
 from orchestrator.runtime.environment import Environment, read_environment
 from orchestrator.runtime.fence import check_fence
 from orchestrator.runtime.notices import Notice, NoticeBoard, end_with_parent
+from orchestrator.runtime.pacing import Pacer
 from orchestrator.runtime.reports import Outcome, status, write_status
 from orchestrator.runtime.votes import decode, encode
 
@@ -72,6 +74,8 @@ class Run:
         self._quarantined: list[resuming.SetAside] = []
         self._rejected: list[tuple[Checkpoint, str]] = []
         self._beat_at = self._marks_at = float("-inf")
+        self._pacer: Pacer | None = None
+        self._paced = self._due = self._stopping = False
 
     @property
     def already_finished(self) -> bool:
@@ -215,6 +219,8 @@ class Run:
     ) -> Notice | None:
         """Return the notice for which all ranks stop after this step, or None. Collective.
 
+        The same vote carries whether rank 0 finds that a checkpoint is due.
+
         Args:
             timeout_s: How long to wait for the other ranks.
             term_timeout_s: The same after a SIGTERM, when there is little time left to save.
@@ -224,8 +230,32 @@ class Run:
         """
         own = self.noticed()
         wait_s = term_timeout_s if own is not None and own.urgent else timeout_s
-        (most,) = self._need_ranks("should_stop").maximum([encode(own)], timeout_s=wait_s)
+        due = self._pacer is not None and self._pacer.due(self.step)
+        ballot = [encode(own), int(due)]
+        most, any_due = self._need_ranks("should_stop").maximum(ballot, timeout_s=wait_s)
+        self._due, self._stopping = bool(any_due), most > 0
         return own if own is not None and encode(own) == most else decode(most)
+
+    def checkpoint_due(
+        self, step: int, *, mtbf_s: float = MTBF_S, max_interval_s: float = MAX_INTERVAL_S
+    ) -> bool:
+        """Return whether ``step`` is worth a checkpoint; the same on all ranks, no collective.
+
+        It says what the last `should_stop` agreed on: call that and then this after each step.
+        From the first call on, rank 0 weighs what saves cost against how often work is lost; see
+        `orchestrator.checkpoint.interval`.
+
+        Args:
+            step: Completed optimizer steps.
+            mtbf_s: The expected mean time between ends that lose work, in seconds; the run's own
+                attempts correct it.
+            max_interval_s: The most seconds of training between two checkpoints.
+        """
+        if not self._paced and self.env.rank == 0:
+            self._pacer = Pacer(self.env, step=step, mtbf_s=mtbf_s, max_interval_s=max_interval_s)
+        self._paced = True
+        self.step = max(self.step, step)  # for scripts that send no heartbeats
+        return self._due
 
     def agreed(self, fine: bool, *, timeout_s: float = 3600.0) -> bool:
         """Return whether all ranks say that it is fine. Collective.
@@ -238,7 +268,12 @@ class Run:
 
     @contextlib.contextmanager
     def checkpoint(
-        self, step: int, *, keep_last: int = 2, keep_every: int | None = None
+        self,
+        step: int,
+        *,
+        keep_last: int = 2,
+        keep_every: int | None = None,
+        reason: str = "",
     ) -> Iterator[Path]:
         """Give a fresh directory to save ``step`` into, then publish it. Collective.
 
@@ -249,11 +284,13 @@ class Run:
             step: Completed optimizer steps.
             keep_last: How many of the newest complete checkpoints stay.
             keep_every: Steps that are a multiple of this stay too.
+            reason: Why it is saved now, for the ledger; by default "notice" or "interval".
 
         Raises:
             CheckpointError: It was not saved.
             SupersededError: A newer attempt has started.
         """
+        began = time.monotonic()
         ranks = self._need_ranks("checkpoint")
         self._quarantine_rejected()
         temporary = saving.begin(ranks, self.env, step=step)
@@ -272,6 +309,15 @@ class Run:
         self._saved_step = step
         if self.env.rank == 0:
             saving.thin_out(self.env, keep_last=keep_last, keep_every=keep_every)
+            self._took(step, time.monotonic() - began, reason)
+        self._due = False
+
+    def _took(self, step: int, seconds: float, reason: str) -> None:
+        """Write down what a save has cost. Rank 0 only."""
+        reason = reason or ("notice" if self._stopping else "interval")
+        savelog.record_save(self.env, step=step, seconds=seconds, reason=reason)
+        if self._pacer is not None:
+            self._pacer.saved(step, blocked_s=seconds)
 
     def _quarantine_rejected(self) -> None:
         if self.env.rank == 0 and self._rejected:

@@ -36,7 +36,7 @@ def _train(run: Run, spec: TrainSpec, world: World, corpus: Corpus) -> None:
     notice = _loop(run, training, saver, console)
     step = training.state.step
     if step:  # initial weights can be drawn again, they need no checkpoint
-        saver.save()
+        saver.save(reason="notice" if notice else "end")
     if notice:
         run.stopped(step=step, reason=f"{notice.signal} ({notice.origin})")
     else:
@@ -84,8 +84,8 @@ def _loop(run: Run, training: Training, saver: Saver, console: Console) -> Notic
             dist.barrier(training.world.checkpoint_group)
             shorten_timeout(spec)
         notice = _notice(run, spec)
-        if notice is None and state.step % spec.checkpoint.every_steps == 0:
-            saver.save()
+        if notice is None and state.step < spec.steps and saver.due():
+            saver.save(reason="interval")
     return notice if state.step < spec.steps else None
 
 

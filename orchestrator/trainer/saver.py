@@ -38,8 +38,19 @@ class Saver:
     spec: CheckpointSpec
     console: Console
 
-    def save(self) -> None:
+    def due(self) -> bool:
+        """Return whether the present step is to be saved; the same on all ranks."""
+        spec, step = self.spec, self.state.step
+        if spec.every_steps != "auto":
+            return step % spec.every_steps == 0
+        due = self.run.checkpoint_due(step, mtbf_s=spec.mtbf_s, max_interval_s=spec.max_interval_s)
+        # Those that are kept for good must exist.
+        return due or (spec.keep_every is not None and step % spec.keep_every == 0)
+
+    def save(self, *, reason: str = "") -> None:
         """Save and publish the present step, unless that was done. Collective; blocks.
+
+        ``reason`` says why in the ledger.
 
         Raises:
             CheckpointError: It was not saved.
@@ -49,7 +60,10 @@ class Saver:
             return
         began = time.perf_counter()
         with self.run.checkpoint(
-            step, keep_last=self.spec.keep_last, keep_every=self.spec.keep_every
+            step,
+            keep_last=self.spec.keep_last,
+            keep_every=self.spec.keep_every,
+            reason=reason,
         ) as folder:
             save(
                 {"app": self.state},

@@ -273,6 +273,29 @@ def test_killed_run_repeats_its_lost_steps(make_job: MakeJob, whole: Job) -> Non
     same_curve(job, whole)
 
 
+def test_saving_when_it_is_worth_it_changes_no_bit(make_job: MakeJob, whole: Job) -> None:
+    """`every_steps: auto`: the clock decides when to save, and the curve cannot tell."""
+    job = make_job(checkpoint={"every_steps": "auto", "max_interval_s": 0.01, "keep_last": 9})
+    process = job.start(1)
+    job.wait_for_step(6, process)
+    process.kill()
+    process.wait()
+    wait_until_gone(job)
+    job.run(2)
+    resumed = job.read("attempts/2/resume.json")["step"]
+    assert resumed >= 4  # with 500 steps or an hour between saves there would be nothing
+    same_curve(job, whole)
+    written = [json.loads(line) for line in (job.root / "saves.jsonl").read_text().splitlines()]
+    saves = [line for line in written if line["kind"] == "save"]
+    # The first step of an attempt is when rank 0 starts to look at the clock. What the kill cut
+    # off may be a line of this file.
+    one, two = ([s["step"] for s in saves if s["attempt"] == n] for n in (1, 2))
+    assert one in ([*range(2, resumed + 1)], [*range(2, resumed)])
+    assert two == [*range(resumed + 2, STEPS + 1)]
+    assert {line["steps"] for line in written if line["kind"] == "interval"} == {1}
+    assert (saves[-2]["reason"], saves[-1]["reason"]) == ("interval", "end")
+
+
 def test_other_numbers_of_ranks(make_job: MakeJob) -> None:
     # Without dropout: which rank draws which mask does depend on their number.
     straight = make_job("straight", model=still())

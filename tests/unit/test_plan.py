@@ -318,3 +318,25 @@ def test_a_plan_of_an_older_version_has_no_cloud() -> None:
     for name in ("cloud", "stop_on_rebalance", "notice_lead_s"):
         del old[name]
     assert LaunchPlan.from_json(old) == plan()
+
+
+@pytest.mark.parametrize(
+    ("partition", "notice_s"),
+    [
+        ({"preempt": "requeue", "grace_s": 30}, 30),
+        ({"preempt": "requeue", "grace_s": 0}, 0),
+        ({"preempt": "requeue", "grace_s": 600}, 90),
+        ({"preempt": "requeue"}, 90),
+        ({"preempt": "off", "grace_s": 30}, 90),
+    ],
+)
+def test_how_long_before_the_end_a_notice_comes(partition: dict[str, Any], notice_s: int) -> None:
+    at = site(partitions={"spot": partition})
+    job = spec(partition="spot", notice={"lead_s": 90})
+    assert plan(job, at).notice_s == notice_s
+
+
+def test_a_plan_of_an_older_version_still_reads() -> None:
+    data = plan().to_json()
+    del data["notice_s"]
+    assert LaunchPlan.from_json(data).notice_s is None

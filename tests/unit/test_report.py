@@ -23,6 +23,7 @@ from orchestrator.decide import (
     decide,
 )
 from orchestrator.layout import RunLayout
+from orchestrator.ledger import Books
 from orchestrator.report import DrillReport, Status
 from orchestrator.scheduler import JobState
 from orchestrator.sight import Sight
@@ -33,6 +34,7 @@ KEYS = {"run", "state", "job_id", "attempt", "step", "steps_total", "checkpoint_
     *("cause", "next", "attempts"),
 }
 ROW_KEYS = "attempt job_id restart state cause nodes first_step last_step steps_lost queued_s"
+SECONDS = "startup_s useful_s lost_s saving_s stopping_s other_s"
 STATES = "pending starting running stopping requeued waiting held finished failed cancelled"
 RUNNING = Wait("running", "job 7 is running on n[1-2]")
 
@@ -48,6 +50,7 @@ def status(
     metrics: dict[str, Any] | None = None,
     causes: dict[int, str] | None = None,
     submitted_at: float | None = None,
+    books: Books | None = None,
 ) -> Status:
     return report.status(
         sight(what),
@@ -56,6 +59,7 @@ def status(
         metrics=metrics or {},
         causes=causes or {},
         submitted_at=submitted_at,
+        books=books,
     )
 
 
@@ -69,9 +73,10 @@ def rows(found: Status, key: str) -> list[Any]:
 def test_the_keys_of_a_status_are_the_promised_ones() -> None:
     data = status(seen(job()), RUNNING, attempt()).to_json()
     assert set(data) >= KEYS
-    assert set(data) - KEYS == {"loss", "tokens_per_s", "quarantined", "error"}
+    more = {"loss", "tokens_per_s", "quarantined", "error", "goodput", "interval"}
+    assert set(data) - KEYS == more
     assert [list(row) for row in data["attempts"]] == [
-        [*ROW_KEYS.split(), "started_at", "ended_at"]
+        [*ROW_KEYS.split(), "started_at", "ended_at", *SECONDS.split()]
     ]
     assert json.loads(json.dumps(data)) == data
 
@@ -93,6 +98,8 @@ def test_everything_is_null_or_empty_before_the_first_attempt() -> None:
         "quarantined": [],
         "error": None,
         "attempts": [],
+        "goodput": None,
+        "interval": None,
     }
 
 
@@ -120,6 +127,7 @@ def test_values_of_a_running_attempt() -> None:
             "queued_s": 30.0,
             "started_at": NOW - 100,
             "ended_at": None,
+            **dict.fromkeys(SECONDS.split()),
         }
     ]
 
@@ -384,3 +392,65 @@ def test_what_a_drill_found() -> None:
 def test_why_an_attempt_ended_stays_what_was_found_then() -> None:
     found = status(seen(job()), RUNNING, attempt(1), attempt(2), causes={1: "preempted"})
     assert rows(found, "cause")[0] == "preempted"
+
+
+# --- where the time went ------------------------------------------------------------------------
+
+
+def twice(**changes: Any) -> Status:
+    """A run that was preempted without a word after step 3, and has done 3 and 4 since."""
+    first = attempt(1, resumed=0, last_step=3, started_at=NOW - 90, ended_at=NOW - 50)
+    second = attempt(2, restart=1, resumed=2, last_step=4, started_at=NOW - 40)
+    line = {"step_s": 5.0, "world_size": 1}
+    metrics = [
+        *({**line, "attempt": 1, "step": n, "at": NOW - 80 + 6 * n} for n in (1, 2, 3)),
+        *({**line, "attempt": 2, "step": n, "at": NOW - 25 + 6 * (n - 3)} for n in (3, 4)),
+    ]
+    books = Books(metrics=metrics, **changes)
+    what = seen(job(restart=1), checkpoint_step=2)
+    causes = {1: "preempted"}
+    return status(what, RUNNING, first, second, causes=causes, submitted_at=NOW - 100, books=books)
+
+
+def test_the_ledger_in_json() -> None:
+    data = twice().to_json()
+    assert json.loads(json.dumps(data)) == data
+    seconds = [[row[key] for key in SECONDS.split()] for row in data["attempts"]]
+    assert seconds == [[11.0, 10.0, 5.0, 0.0, 12.0, 2.0], [10.0, 10.0, 0.0, 0.0, None, 20.0]]
+    assert data["goodput"]["goodput"] == 0.2
+    assert data["goodput"]["wall_s"] == 100
+    assert data["goodput"]["lost_by_cause"]["preempted"]["lost_s"] == 5
+
+
+def test_the_ledger_as_text() -> None:
+    text = report.details(twice())
+    assert all(len(line) <= 120 for line in text.splitlines())
+    assert "1        10 s    11 s      10 s    5.0 s  0.0 s   12 s      2.0 s" in text
+    assert "2        10 s    10 s      10 s    0.0 s  0.0 s   -         20 s" in text
+    wanted = "goodput 20.0%: 20 s of steps that count in 100 s since the submission; 25.0% of"
+    assert wanted in text
+    assert "preempted, 1x: 5.0 s done again, 12 s stopping, 10 s queued, 10 s start-up" in text
+    assert "checkpoint interval" not in text
+
+
+def test_a_run_without_metrics_has_no_second_table() -> None:
+    found = status(seen(job()), RUNNING, attempt(), books=Books(metrics=[]))
+    assert found.goodput is not None
+    assert found.goodput["goodput"] is None
+    assert "USEFUL" not in report.details(found)
+
+
+def test_the_interval_that_auto_chose_last() -> None:
+    chosen = [{"kind": "interval", "steps": n, "why": f"{n} steps"} for n in (10, 20)]
+    found = twice(saves=[*chosen, {"kind": "save"}])
+    assert found.interval == chosen[1]
+    assert "checkpoint interval: 20 steps" in report.details(found)
+    assert twice(saves=[{"kind": "interval", "why": 7}]).interval is None
+
+
+def test_a_run_whose_start_nobody_wrote_down() -> None:
+    lines = [{"attempt": 1, "step": 1, "step_s": 5.0, "at": NOW - 10}]
+    unknown = attempt(1, started_at=None, last_step=1)
+    found = status(seen(job()), RUNNING, unknown, books=Books(metrics=lines), submitted_at=NOW - 50)
+    assert "goodput 10.0%" in report.details(found)
+    assert "None" not in report.details(found)

@@ -58,3 +58,22 @@ def test_the_status_of_a_run_on_the_disk(tmp_path: Path) -> None:
     assert (found.state, found.step, found.loss, found.tokens_per_s) == ("running", 3, 2.5, 9)
     assert found.attempts[0]["queued_s"] == 5.0
     assert found.attempts[0]["first_step"] == 1
+
+
+def test_only_a_single_run_is_read_whole(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "llama", job_name="llama-1")
+    run.attempt(1).root.mkdir()
+    start = {"job_id": "7", "restart": 0, "nodes": "n1", "started_at": 100}
+    run.attempt(1).start.write_text(json.dumps(start))
+    run.attempt(1).exit.write_text('{"action": "none", "ended_at": 200}')
+    line = '{"attempt": 1, "step": %d, "step_s": 10, "at": %d}\n'
+    run.metrics.write_text(line % (1, 120) + line % (2, 130) + "torn")
+    run.saves.write_text('{"kind": "save", "attempt": 1, "blocked_s": 4, "at": 136}\n')
+    (sight,) = observe.look([(run, store.load_plan(run))], Asked(Answer((job(),))))
+    action = Wait("running", "job 7 is running")
+    quick, whole = status.of(sight, action), status.of(sight, action, whole=True)
+    assert (quick.step, quick.goodput) == (2, None)
+    assert quick.attempts[0]["useful_s"] is None
+    assert whole.attempts[0]["startup_s"] == 10
+    # Nothing was published, so both steps will have to be done again.
+    assert (whole.attempts[0]["lost_s"], whole.attempts[0]["saving_s"]) == (20, 4)

@@ -29,6 +29,12 @@ def test_defaults_survive_a_round_trip(tmp_path: Path) -> None:
     assert spec.deterministic
 
 
+def test_checkpoints_when_they_are_worth_it(tmp_path: Path) -> None:
+    spec = load_train(write(tmp_path, checkpoint={"every_steps": "auto", "mtbf_s": 7200}))
+    assert TrainSpec.model_validate_json(spec.model_dump_json()) == spec
+    assert (spec.checkpoint.every_steps, spec.checkpoint.mtbf_s) == ("auto", 7200.0)
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
@@ -39,6 +45,12 @@ def test_defaults_survive_a_round_trip(tmp_path: Path) -> None:
         ({"model": {"config": {"layers": 3}}}, "model_type"),
         ({"global_batch": 7, "micro_batch": 2}, "multiple of micro_batch"),
         ({"checkpoint": {"keep_last": 1}}, "keep_last"),
+        ({"checkpoint": {"every_steps": 0}}, "checkpoint.every_steps: must be a whole number"),
+        ({"checkpoint": {"every_steps": True}}, "or auto"),
+        ({"checkpoint": {"every_steps": 10.0}}, "or auto"),
+        ({"checkpoint": {"every_steps": "often"}}, r"or auto \(given: 'often'\)"),
+        ({"checkpoint": {"mtbf_s": 0}}, "mtbf_s"),
+        ({"checkpoint": {"max_interval_s": -1}}, "max_interval_s"),
         ({"lr": 0}, "lr"),
         ({"data": {"text_files": [], "seq_len": 32}}, "text_files"),
     ],

@@ -1,7 +1,7 @@
 """A training script without torch on fsdpq's runtime contract, for faults on the launcher's side.
 
     counter.py STEPS STEP_S EVERY [--raise-at STEP RANK] [--start-s SECONDS] [--hang-in-save STEP]
-               [--deaf]
+               [--save-s SECONDS] [--deaf]
 
 Each step sleeps; a checkpoint is a file a rank that holds the step. Ranks agree over sockets at
 the head host, on the port above torchrun's.
@@ -72,6 +72,7 @@ def main() -> None:
     parser.add_argument("--hang-in-save", type=int, default=-1)
     parser.add_argument("--deaf", action="store_true", help="never look for a notice")
     parser.add_argument("--start-s", type=float, default=0.0)
+    parser.add_argument("--save-s", type=float, default=0.0)
     args = parser.parse_args()
     run = runtime.attach(ranks=Sockets())
     with runtime.guard(run):
@@ -89,31 +90,41 @@ def count(run: runtime.Run, args: argparse.Namespace) -> None:
         return
     while step < args.steps:
         step += 1
+        began = time.monotonic()
         time.sleep(args.step_s)
         if args.raise_at == [step, run.env.rank]:
             raise ArithmeticError(f"told to fail at step {step}")
-        write_metrics(run, step)
+        write_metrics(run, step, step_s=time.monotonic() - began)
         run.heartbeat(step)
         notice = None if args.deaf else run.should_stop()
         if notice or step % args.every == 0 or step == args.steps:
-            save(run, step, hang=step == args.hang_in_save and run.env.attempt == 1)
+            hang = step == args.hang_in_save and run.env.attempt == 1
+            save(run, step, hang=hang, save_s=args.save_s)
         if notice and step < args.steps:
             run.stopped(step=step, reason=notice.signal)
             return
     run.finished(step=step)
 
 
-def save(run: runtime.Run, step: int, *, hang: bool) -> None:
+def save(run: runtime.Run, step: int, *, hang: bool, save_s: float) -> None:
     with run.checkpoint(step) as folder:
+        time.sleep(save_s)
         (Path(folder) / f"rank-{run.env.rank}.json").write_text(json.dumps({"step": step}))
         if hang:
             (run.env.run.root / "hanging").touch()
             time.sleep(3600)
 
 
-def write_metrics(run: runtime.Run, step: int) -> None:
+def write_metrics(run: runtime.Run, step: int, *, step_s: float) -> None:
     if run.env.rank == 0:
-        line = {"attempt": run.env.attempt, "step": step, "loss": 1 / step, "at": time.time()}
+        line = {
+            "attempt": run.env.attempt,
+            "step": step,
+            "loss": 1 / step,
+            "step_s": step_s,
+            "world_size": run.env.world_size,
+            "at": time.time(),
+        }
         with run.env.run.metrics.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
