@@ -1,10 +1,12 @@
 """What the run directory tells about a run's attempts. Reads, never writes."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from orchestrator import store
+from orchestrator import environment, store
 from orchestrator.attempt import Attempt, RankError
+from orchestrator.environment import Change, Environment
 from orchestrator.layout import AttemptLayout, RunLayout
 
 # Larger than any step and any time in seconds: what is larger was not written by us.
@@ -79,6 +81,25 @@ def _attempt(layout: AttemptLayout, number: int, metric_step: int | None) -> Att
         quarantined=tuple(_quarantined(resume)),
         error=_first_error(layout.errors),
     )
+
+
+def environment_changes(layout: RunLayout) -> tuple[Change, ...]:
+    """Return what changed in the environment from attempt to attempt."""
+    found = [_environment(layout, number) for number in _numbers(layout)]
+    return environment.changes([item for item in found if item is not None])
+
+
+def _environment(layout: RunLayout, number: int) -> Environment | None:
+    record = store.read_json(layout.attempt(number).environment)
+    if record is None:
+        return None
+    name = record.get("packages")
+    packages = None
+    if isinstance(name, str) and name.isalnum():
+        with suppress(OSError):
+            path = layout.environments / f"{name}.txt"
+            packages = environment.parse_packages(path.read_text(errors="replace"))
+    return environment.parse(number, record, packages)
 
 
 def number(value: object) -> float | None:

@@ -34,6 +34,7 @@ class LaunchPlan:
             --dependency=singleton keeps a second one waiting.
         directives: Options of sbatch as (name, value), in the order of the script.
         env: Exported on every node, in order; the job's own values come last and win.
+        python_path: Folders of the run directory that modules come from before all others.
         program: What torchrun starts: options and arguments after its own.
         max_no_progress: Attempts in a row that may stop without a newer checkpoint.
     """
@@ -56,6 +57,7 @@ class LaunchPlan:
     max_no_progress: int
     delay_s: int
     steps_total: int | None
+    python_path: tuple[str, ...] = ()
 
     @property
     def world_size(self) -> int:

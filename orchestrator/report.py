@@ -6,6 +6,7 @@ from typing import Any
 
 from orchestrator.attempt import Attempt
 from orchestrator.decide import Action, CancelJobs, Over, Restart, StartNow
+from orchestrator.environment import Change
 from orchestrator.sight import Sight
 
 # Characters of an explanation in a table; the whole of it is in the events and in --json.
@@ -30,12 +31,15 @@ class Status:
     quarantined: tuple[tuple[int, str], ...]
     error: dict[str, Any] | None
     attempts: tuple[dict[str, Any], ...]
+    environment_changes: tuple[Change, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON's types."""
         quarantined = [{"step": step, "reason": reason} for step, reason in self.quarantined]
         plain = {name: getattr(self, name) for name in self.__slots__}
-        return {**plain, "quarantined": quarantined, "attempts": list(self.attempts)}
+        changes = [change.to_json() for change in self.environment_changes]
+        lists = {"quarantined": quarantined, "environment_changes": changes}
+        return {**plain, **lists, "attempts": list(self.attempts)}
 
 
 def status(
@@ -46,6 +50,7 @@ def status(
     metrics: dict[str, Any],
     causes: Mapping[int, str],
     submitted_at: float | None,
+    environment_changes: tuple[Change, ...] = (),
 ) -> Status:
     """Return the status of a run.
 
@@ -56,6 +61,7 @@ def status(
         metrics: The newest line of its metrics; empty where there is none.
         causes: Why attempts ended, by number, as it was found when they were restarted.
         submitted_at: When it was first submitted, in seconds since 1970.
+        environment_changes: What differed between attempts in what they ran with.
     """
     newest = attempts[-1] if attempts else None
     jobs = sight.seen.jobs or ()
@@ -240,6 +246,7 @@ def details(item: Status) -> str:
     lines = [overview([item]), "", columns(rows)]
     for step, reason in item.quarantined:
         lines.append(f"quarantined: checkpoint of step {step}: {reason}")
+    lines += [str(change) for change in item.environment_changes]
     if item.error is not None:
         lines.append(
             f"rank {item.error['rank']} on {item.error['node']}: {item.error['exception']}"

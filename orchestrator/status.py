@@ -31,6 +31,7 @@ def of(sight: Sight, action: Action) -> Status:
             e["attempt"]: str(e.get("cause")) for e in restarts if isinstance(e.get("attempt"), int)
         },
         submitted_at=times[0] if times else None,
+        environment_changes=facts.environment_changes(sight.layout),
     )
 
 
