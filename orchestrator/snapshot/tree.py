@@ -1,6 +1,7 @@
 """Which files belong to a job's program: found and measured, nothing copied yet."""
 
 import os
+import shlex
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -116,8 +117,7 @@ def _listed(script: Path) -> tuple[list[str], Tree]:
         names = git.tracked(root)
     except git.GitError as problem:
         names, tree = _by_folder(place)
-        note = f"{problem}; so the run keeps the Python and configuration files below {place}"
-        return names, replace(tree, head=git.head(place), notes=(note,))
+        return names, replace(tree, head=git.head(place), notes=(_without_git(problem, place),))
     head = git.head(root)
     tree = Tree(root=root, kind="git", head=head if head.commit else git.asked_head(root))
     own = str(script.relative_to(root))
@@ -128,6 +128,12 @@ def _listed(script: Path) -> tuple[list[str], Tree]:
         note = f"git does not track {own}; it is kept with the Python files of its folder"
         return names, replace(tree, notes=(note,))
     return names, tree
+
+
+def _without_git(problem: git.GitError, place: Path) -> str:
+    allow = f" (`git config --global --add safe.directory {shlex.quote(str(place))}` allows it)"
+    why = f"{problem}{allow if 'dubious ownership' in str(problem) else ''}"
+    return f"{why}; so the run keeps the Python and small configuration files below {place}"
 
 
 def _by_folder(root: Path) -> tuple[list[str], Tree]:
@@ -202,13 +208,14 @@ def _link(tree: Tree, name: str) -> Entry:
 def _untracked(tree: Tree) -> list[str]:
     """Return the modules that lie beside tracked ones and are not kept."""
     folders = {name.rpartition("/")[0] for name in tree.entries if name.endswith(".py")}
-    found = []
+    known = tree.entries.keys() | set(tree.excluded)
+    found: list[str] = []
     for folder in sorted(folders):
         try:
-            names = [entry.name for entry in os.scandir(tree.root / folder) if entry.is_file()]
+            with os.scandir(tree.root / folder) as found_here:
+                names = [entry.name for entry in found_here if entry.is_file()]
         except OSError:
             continue
-        known = tree.entries.keys() | set(tree.excluded)
         paths = (f"{folder}/{name}" if folder else name for name in names)
         found += [path for path in paths if path.endswith(_MODULES) and path not in known]
     return sorted(found)

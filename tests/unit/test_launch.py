@@ -29,7 +29,8 @@ def test_what_is_prepared(here: Path) -> None:
     assert prepared.layout.root == here / "runs" / "llama"
     assert prepared.plan.python == sys.executable
     assert prepared.plan.workdir == str(here)
-    assert set(prepared.files) == {"job.yaml", "spec.json", "plan.json", "script.sbatch", "node.sh"}
+    scripts = {"script.sbatch", "node.sh", "recorder.py"}
+    assert set(prepared.files) == {"job.yaml", "spec.json", "plan.json", *scripts}
     assert LaunchPlan.from_json(json.loads(prepared.files["plan.json"])) == prepared.plan
     assert json.loads(prepared.files["spec.json"])["args"] == ["--x", "1"]
     assert not (here / "runs").exists()

@@ -69,7 +69,8 @@ def rows(found: Status, key: str) -> list[Any]:
 def test_the_keys_of_a_status_are_the_promised_ones() -> None:
     data = status(seen(job()), RUNNING, attempt()).to_json()
     assert set(data) >= KEYS
-    assert set(data) - KEYS == {"loss", "tokens_per_s", "quarantined", "error"}
+    more = {"loss", "tokens_per_s", "quarantined", "error", "environment_changes"}
+    assert set(data) - KEYS == more
     assert [list(row) for row in data["attempts"]] == [
         [*ROW_KEYS.split(), "started_at", "ended_at"]
     ]
@@ -93,6 +94,7 @@ def test_everything_is_null_or_empty_before_the_first_attempt() -> None:
         "quarantined": [],
         "error": None,
         "attempts": [],
+        "environment_changes": [],
     }
 
 
