@@ -85,21 +85,33 @@ def _attempt(layout: AttemptLayout, number: int, metric_step: int | None) -> Att
 
 def environment_changes(layout: RunLayout) -> tuple[Change, ...]:
     """Return what changed in the environment from attempt to attempt."""
-    found = [_environment(layout, number) for number in _numbers(layout)]
+    numbers = _numbers(layout)
+    if len(numbers) < 2:
+        return ()
+    lists: dict[str, dict[str, str] | None] = {}
+    found = [_environment(layout, number, lists) for number in numbers]
     return environment.changes([item for item in found if item is not None])
 
 
-def _environment(layout: RunLayout, number: int) -> Environment | None:
+def _environment(
+    layout: RunLayout, number: int, lists: dict[str, dict[str, str] | None]
+) -> Environment | None:
+    """Return what attempt ``number`` ran with; ``lists`` keeps the lists that were read."""
     record = store.read_json(layout.attempt(number).environment)
     if record is None:
         return None
     name = record.get("packages")
-    packages = None
-    if isinstance(name, str) and name.isalnum():
-        with suppress(OSError):
-            path = layout.environments / f"{name}.txt"
-            packages = environment.parse_packages(path.read_text(errors="replace"))
-    return environment.parse(number, record, packages)
+    if not isinstance(name, str) or not name.isalnum():
+        return environment.parse(number, record, None)
+    if name not in lists:
+        lists[name] = _packages(layout.environments / f"{name}.txt")
+    return environment.parse(number, record, lists[name])
+
+
+def _packages(path: Path) -> dict[str, str] | None:
+    with suppress(OSError):
+        return environment.parse_packages(path.read_text(encoding="utf-8", errors="replace"))
+    return None
 
 
 def number(value: object) -> float | None:
