@@ -81,6 +81,8 @@ def submit_command(
         echo_json({"run": layout.name, "job_id": job_id, "run_dir": str(layout.root)})
     else:
         click.echo(f"run {layout.name}: job {job_id}, in {layout.root}")
+        if prepared.code.summary:
+            click.echo(prepared.code.summary)
         if not following:
             where = "" if runs == Path("runs") else f" --runs {shlex.quote(str(runs))}"
             click.echo(f"fsdpq watch {layout.name}{where}   restarts it where its own shell cannot")

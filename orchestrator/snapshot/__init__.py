@@ -42,6 +42,15 @@ class Code:
     own: Own
 
     @property
+    def summary(self) -> str:
+        """One line on what is kept; empty where there is no script or nothing of it is kept."""
+        if self.tree is None:
+            return ""
+        at = f" at {self.tree.head.commit[:12]}" if self.tree.head.commit else ""
+        count, size = len(self.tree.entries), self.tree.size / 2**20
+        return f"it keeps its program: {count} files, {size:.1f} MiB, of {self.tree.root}{at}"
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What may be a mistake."""
         return tuple(f"code: {note}" for note in self.tree.notes) if self.tree else ()
@@ -155,7 +164,7 @@ def _difference(code: Code, layout: RunLayout) -> dict[str, Any]:
     if code.tree is not None and code.tree.head.commit is None:
         return {"dirty": True, "diff_problem": "there is no commit yet"}
     try:
-        text = git.diff(root)
+        text = git.diff(root, code.tree.submodules if code.tree is not None else ())
     except git.GitError as problem:
         return {"dirty": None, "diff_problem": str(problem)}
     if text:

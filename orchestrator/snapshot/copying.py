@@ -1,5 +1,6 @@
 """Copy a program's files so that nothing that happens to the originals changes them."""
 
+import errno
 import hashlib
 import os
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from orchestrator.errors import RunError
 from orchestrator.snapshot.tree import Entry
 
 _TRIES = 3
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _BLOCK = 1 << 20
 
 
@@ -50,7 +52,7 @@ def _copy_one(source: Path, target: Path, entry: Entry) -> str:
                 return said
             target.unlink()
     except OSError as problem:
-        if problem.filename not in (str(source), None):
+        if problem.errno in _NO_SPACE or problem.filename not in (str(source), None):
             raise
         raise RunError(
             f"{source}: cannot be kept: {problem.strerror}; submit again, or leave it out with"

@@ -7,7 +7,7 @@ caller's GIT_* variables say nothing about the job's repository and are left out
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,14 +78,21 @@ def tracked(root: Path) -> list[str]:
     return list(dict.fromkeys(os.fsdecode(name) for name in said.split(b"\0") if name))
 
 
-def diff(root: Path) -> bytes:
+def diff(root: Path, submodules: Iterable[str] = ()) -> bytes:
     """Return what differs from the commit in the tracked files; the files themselves are kept.
+
+    Git could go into ``submodules`` by itself, but would run their external diffs there.
 
     Raises:
         GitError: Git cannot say, or there is no commit yet.
     """
-    options = ["--no-ext-diff", "--no-textconv", "--no-color", "--submodule=diff"]
-    return _git(root, ["diff", *options, "HEAD", "--"])
+    return b"".join([_diff(root, ""), *(_diff(root / name, f"{name}/") for name in submodules)])
+
+
+def _diff(root: Path, prefix: str) -> bytes:
+    options = ["--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short"]
+    prefixes = [f"--src-prefix=a/{prefix}", f"--dst-prefix=b/{prefix}"]
+    return _git(root, ["diff", *options, *prefixes, "HEAD", "--"])
 
 
 def _git(folder: Path, words: Sequence[str]) -> bytes:

@@ -65,6 +65,13 @@ class Tree:
         """Bytes of all files."""
         return sum(entry.size for entry in self.entries.values())
 
+    @property
+    def submodules(self) -> list[str]:
+        """The folders that are repositories of their own."""
+        if ".gitmodules" not in self.entries:
+            return []
+        return [n for n in sorted(self.folders - {"."}) if os.path.lexists(self.root / n / ".git")]
+
     def inside(self, path: str) -> str | None:
         """Return where ``path`` lies below the root, "." for the root; None for one outside."""
         folder, last = os.path.split(path.rstrip("/"))
@@ -101,6 +108,8 @@ def find(script: Path, spec: CodeSpec) -> Tree:
         raise SpecError(f"code.exclude: takes away the script itself ({own})")
     left = set(excluded)
     tree = _measured(tree, [name for name in wanted if name not in left], tuple(excluded))
+    if own not in tree.entries:
+        raise SpecError(f"script: {script} cannot be kept; is it a file?")
     _check_size(tree, spec)
     return replace(tree, notes=(*tree.notes, *_notes(tree)))
 

@@ -238,7 +238,16 @@ def test_submodules(project: Path, tmp_path: Path) -> None:
     assert set(find(project / "train.py").entries) == {
         *("train.py", "lib/model.py", ".gitmodules", "third/util.py")
     }
-    assert b"+edited" in git.diff(project)
+    canary = tmp_path / "canary"
+    program = write(tmp_path, "program", f"#!/bin/sh\ntouch {canary}\ncat\n")
+    program.chmod(0o755)
+    for key in ("core.fsmonitor", "diff.external", "diff.x.textconv"):
+        run_git(project / "third", "config", key, str(program))
+    write(project, ".git/modules/third/info/attributes", "* diff=x\n")
+    said = git.diff(project, find(project / "train.py").submodules)
+    assert b"+++ b/third/util.py" in said
+    assert b"+edited" in said
+    assert not canary.exists()
     inner = find(project / "third" / "util.py")
     assert (inner.root, set(inner.entries)) == (project / "third", {"util.py"})
     assert inner.head.commit == run_git(project / "third", "rev-parse", "HEAD")
