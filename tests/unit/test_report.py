@@ -22,6 +22,7 @@ from orchestrator.decide import (
     Wait,
     decide,
 )
+from orchestrator.environment import Change
 from orchestrator.layout import RunLayout
 from orchestrator.report import DrillReport, Status
 from orchestrator.scheduler import JobState
@@ -351,6 +352,15 @@ def test_details_have_everything_and_no_none() -> None:
     assert "quarantined: checkpoint of step 20: a is missing" in text
     assert "rank 3 on n2: ValueError: bad batch" in text
     assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_a_changed_environment_is_said() -> None:
+    change = Change(before=1, after=2, what=("torch 2.13.0 -> 2.14.1",))
+    found = dataclasses.replace(status(seen(job()), RUNNING), environment_changes=(change,))
+    assert report.details(found).splitlines()[-1] == str(change)
+    assert found.to_json()["environment_changes"] == [
+        {"from": 1, "to": 2, "changes": ["torch 2.13.0 -> 2.14.1"]}
+    ]
 
 
 def test_a_line_for_a_log() -> None:

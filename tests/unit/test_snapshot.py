@@ -8,13 +8,14 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import orchestrator
-from orchestrator import launch, snapshot, store, watch
+from orchestrator import facts, launch, snapshot, store, watch
 from orchestrator.errors import RunError, SpecError
 from orchestrator.layout import RunLayout
 from orchestrator.snapshot import copying, git, imports, tree, walk
@@ -489,6 +490,15 @@ def attempt(run: RunLayout) -> str:
     return next(line for line in printed.splitlines() if line.startswith("VERSION"))
 
 
+def wait_for(path: Path) -> dict[str, Any]:
+    """Return the JSON object that something in the background writes."""
+    until = time.monotonic() + 30
+    while (found := store.read_json(path)) is None:
+        assert time.monotonic() < until, f"{path} does not appear"
+        time.sleep(0.02)
+    return found
+
+
 @processes
 @pytest.mark.parametrize("live", [False, True])
 def test_an_edit_after_the_submission(
@@ -506,6 +516,7 @@ def test_an_edit_after_the_submission(
     run = submit(job, monkeypatch, live_code=live)
     package = run.fsdpq if not live else Path(orchestrator.__file__).parents[1]
     assert attempt(run) == f"VERSION 1 11 {package}/orchestrator/__init__.py"
+    wait_for(run.attempt(1).environment)
     write(project, "train.py", SCRIPT.format(version=2))
     write(project, "helper.py", "VALUE = 222")
     values = "2 222" if live else "1 11"
@@ -518,6 +529,10 @@ def test_an_edit_after_the_submission(
     assert stat.S_IMODE(run.code_diff.stat().st_mode) == 0o600
     assert record["fsdpq"]["version"] == orchestrator.__version__
     assert run.code.exists() is not live
+    noted = [wait_for(run.attempt(number).environment) for number in (1, 2)]
+    assert [bool(item["code"]) for item in noted] == [live, live]
+    changed = [change.what for change in facts.environment_changes(run)]
+    assert changed == ([("live code edited",)] if live else [])
     if not live:
         assert (record["files"], record["excluded"]) == (2, {"count": 0, "first": []})
 
