@@ -121,7 +121,7 @@ def _listed(script: Path) -> tuple[list[str], Tree]:
         return _by_folder(script.parent)
     try:
         root = git.toplevel(script.parent)
-        if root is None:
+        if root is None or not script.is_relative_to(root):  # core.worktree may lie elsewhere
             return _by_folder(script.parent)
         names = git.tracked(root)
     except git.GitError as problem:

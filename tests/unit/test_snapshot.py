@@ -269,6 +269,14 @@ def test_a_further_work_tree_and_packed_refs(project: Path, tmp_path: Path) -> N
 
 
 @processes
+def test_a_repository_whose_work_tree_is_elsewhere(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    run_git(project, "config", "core.worktree", str(tmp_path / "elsewhere"))
+    found = find(project / "train.py")
+    assert (found.kind, set(found.entries)) == ("folder", {"train.py", "lib/model.py"})
+
+
+@processes
 def test_a_repository_without_a_commit(tmp_path: Path) -> None:
     run_git(tmp_path, "init", "--quiet", "--initial-branch=main", "fresh")
     script = write(tmp_path, "fresh/train.py")
