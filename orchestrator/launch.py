@@ -141,14 +141,21 @@ def submit(launch: Launch) -> str:
         SubmitError: The scheduler refused; the run directory is gone again.
         SubmitUnknownError: No answer; the run directory stays, and a watcher finds out.
     """
-    # The directory appears with its submission under way: a watcher that finds it in the meantime
-    # takes it for one without an answer yet, and waits.
-    created = store.event("created", site=launch.plan.site, job_name=launch.plan.job_name)
-    under_way = {"events.jsonl": created + store.event("submitting")}
-    files = {**launch.files, **under_way}
-    store.create(launch.layout, files, fill=partial(snapshot.keep, launch.code))
+    store.create(launch.layout, launch.files, fill=partial(_fill, launch))
     try:
         return watch.start(launch.layout, launch.plan)
     except SubmitError:
         store.discard(launch.layout)
         raise
+
+
+def _fill(launch: Launch, draft: Path) -> None:
+    """Put the program and the first events into the run directory that ``draft`` will be.
+
+    It appears with its submission under way: a watcher that finds it in the meantime takes it for
+    one without an answer yet, and waits. The time of that counts from the end of the copy.
+    """
+    snapshot.keep(launch.code, draft)
+    run = RunLayout(draft)
+    store.append(run, "created", site=launch.plan.site, job_name=launch.plan.job_name)
+    store.append(run, "submitting")
