@@ -1,11 +1,13 @@
 """What the run directory tells about a run's attempts. Reads, never writes."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from orchestrator import store
+from orchestrator import environment, store
 from orchestrator.attempt import Attempt, RankError
+from orchestrator.environment import Change, Environment
 from orchestrator.layout import AttemptLayout, RunLayout
 
 # Larger than any step and any time in seconds: what is larger was not written by us.
@@ -97,6 +99,37 @@ def _attempt(layout: AttemptLayout, number: int, metric_step: int | None) -> Att
         quarantined=tuple(_quarantined(resume)),
         error=_first_error(layout.errors),
     )
+
+
+def environment_changes(layout: RunLayout) -> tuple[Change, ...]:
+    """Return what changed in the environment from attempt to attempt."""
+    numbers = _numbers(layout)
+    if len(numbers) < 2:
+        return ()
+    lists: dict[str, dict[str, str] | None] = {}
+    found = [_environment(layout, number, lists) for number in numbers]
+    return environment.changes([item for item in found if item is not None])
+
+
+def _environment(
+    layout: RunLayout, number: int, lists: dict[str, dict[str, str] | None]
+) -> Environment | None:
+    """Return what attempt ``number`` ran with; ``lists`` keeps the lists that were read."""
+    record = store.read_json(layout.attempt(number).environment)
+    if record is None:
+        return None
+    name = record.get("packages")
+    if not isinstance(name, str) or not name.isalnum():
+        return environment.parse(number, record, None)
+    if name not in lists:
+        lists[name] = _packages(layout.environments / f"{name}.txt")
+    return environment.parse(number, record, lists[name])
+
+
+def _packages(path: Path) -> dict[str, str] | None:
+    with suppress(OSError):
+        return environment.parse_packages(path.read_text(encoding="utf-8", errors="replace"))
+    return None
 
 
 def number(value: object) -> float | None:

@@ -6,17 +6,19 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
 
-from orchestrator import act, script, store
+from orchestrator import act, resources, script, snapshot, store
 from orchestrator import plan as planning
 from orchestrator.errors import SpecError, SubmitError
 from orchestrator.fields import no_control
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
 from orchestrator.profile import SiteProfile, load_profile
+from orchestrator.snapshot import Code
 from orchestrator.spec.job import JobSpec, check_script, load_job
 from orchestrator.spec.train import check_batch
 
@@ -27,23 +29,41 @@ class Launch:
 
     Attributes:
         files: Text by name, for the run directory.
+        code: What of the program goes there too.
         notes: What looks like a mistake and may be none.
     """
 
     layout: RunLayout
     plan: LaunchPlan
     files: dict[str, str]
+    code: Code
     notes: tuple[str, ...] = ()
 
 
-def prepare(job: Path, *, runs: Path, site: str | None, overrides: Sequence[str]) -> Launch:
+def prepare(
+    job: Path,
+    *,
+    runs: Path,
+    site: str | None,
+    overrides: Sequence[str],
+    live_code: bool = False,
+) -> Launch:
     """Return the run that the job file ``job`` describes. Touches nothing on the disk.
+
+    Args:
+        job: The job file.
+        runs: Where the run directories are.
+        site: The site instead of the job's; None leaves it.
+        overrides: Such as ``nodes=4``.
+        live_code: Whether every attempt is to run the program's files as they are then.
 
     Raises:
         InputError: The job file, the site profile or an override cannot be used.
     """
     chosen = [f"site={json.dumps(site, ensure_ascii=False)}"] if site is not None else []
     spec = load_job(job, overrides=[*overrides, *chosen])
+    if live_code:
+        spec = spec.model_copy(update={"code": spec.code.model_copy(update={"live": True})})
     profile = load_profile(spec.site, base=Path.cwd() if chosen else job.absolute().parent)
     layout = RunLayout(_run_dir(runs, spec.name))
     cwd = _usable(Path.cwd(), "workdir")
@@ -52,9 +72,13 @@ def prepare(job: Path, *, runs: Path, site: str | None, overrides: Sequence[str]
         plan = planning.plan(spec, profile, layout=layout, cwd=cwd, python=sys.executable)
         if spec.train is not None:
             check_batch(spec.train, plan.world_size)
+        code = snapshot.find(spec)
+        caller_path = os.environ.get("PYTHONPATH", "")
+        plan = snapshot.settle(plan, code, spec, caller_path=caller_path)
     except SpecError as problem:
         raise SpecError(f"{job}: {problem}") from None
-    return Launch(layout, plan, _files(job, spec, plan), tuple(_notes(spec, profile)))
+    notes = (*_notes(spec, profile), *code.notes)
+    return Launch(layout, plan, _files(job, spec, plan), code, notes)
 
 
 def _notes(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
@@ -101,6 +125,7 @@ def _files(job: Path, spec: JobSpec, plan: LaunchPlan) -> dict[str, str]:
         "job.yaml": job.read_text(encoding="utf-8"),
         "spec.json": spec.model_dump_json(indent=2) + "\n",
         "plan.json": json.dumps(plan.to_json(), indent=2) + "\n",
+        "recorder.py": resources.recorder(),
         **script.render(plan),
     }
     if spec.train is not None:
@@ -112,17 +137,25 @@ def submit(launch: Launch) -> str:
     """Create the run directory, submit its script and return the job id.
 
     Raises:
-        RunError: There is a run of this name.
+        RunError: There is a run of this name, or its program cannot be copied.
         SubmitError: The scheduler refused; the run directory is gone again.
         SubmitUnknownError: No answer; the run directory stays, and a watcher finds out.
     """
-    # The directory appears with its submission under way: a watcher that finds it in the meantime
-    # takes it for one without an answer yet, and waits.
-    created = store.event("created", site=launch.plan.site, job_name=launch.plan.job_name)
-    under_way = {"events.jsonl": created + store.event("submitting")}
-    store.create(launch.layout, {**launch.files, **under_way})
+    store.create(launch.layout, launch.files, fill=partial(_fill, launch))
     try:
         return act.start(launch.layout, launch.plan)
     except SubmitError:
         store.discard(launch.layout)
         raise
+
+
+def _fill(launch: Launch, draft: Path) -> None:
+    """Put the program and the first events into the run directory that ``draft`` will be.
+
+    It appears with its submission under way: a watcher that finds it in the meantime takes it for
+    one without an answer yet, and waits. The time of that counts from the end of the copy.
+    """
+    snapshot.keep(launch.code, draft)
+    run = RunLayout(draft)
+    store.append(run, "created", site=launch.plan.site, job_name=launch.plan.job_name)
+    store.append(run, "submitting")

@@ -7,6 +7,11 @@
   train.json          the reference trainer's part of the job (absent for a script of yours)
   script.sbatch       what the scheduler runs; `sbatch script.sbatch` by hand resumes the run
   node.sh             what each node runs
+  recorder.py         notes what an attempt runs with: packages, modules, container
+  code/               the program as it was when it was submitted  (absent with --live-code)
+  code.json           what is in it: repository, commit, what was left out
+  code.diff           what differed from the commit
+  fsdpq/              fsdpq's own package as it was then           (absent with --live-code)
   events.jsonl        append-only: what fsdpq saw, decided and did, and why
   finished.json       the end mark: the last step is done        (written by the training script)
   cancelled.json      the cancel mark: nobody restarts this run  (written by `fsdpq cancel`)
@@ -17,6 +22,7 @@
   saves.jsonl         one line a save, from rank 0, and one for each interval that `auto` chose
   checkpoints/step-N/ published checkpoints only
   attempts/N/         one start of the script
+  environments/       lists of installed packages, one for each that an attempt had
   claims/             who restarts what, so that two watchers never do the same
   submitit/           submitit's own folder
 """
@@ -72,6 +78,11 @@ class AttemptLayout:
         """Folder of what a cloud said: node-K.json with node, word, what, at, ends_at."""
         return self.root / "reclaims"
 
+    @property
+    def environment(self) -> Path:
+        """JSON from the first node: what the attempt ran with (`orchestrator.recorder`)."""
+        return self.root / "environment.json"
+
 
 @dataclass(frozen=True, slots=True)
 class RunLayout:
@@ -117,6 +128,36 @@ class RunLayout:
     def node_script(self) -> Path:
         """The script of each node."""
         return self.root / "node.sh"
+
+    @property
+    def code(self) -> Path:
+        """Folder of the kept program."""
+        return self.root / "code"
+
+    @property
+    def code_record(self) -> Path:
+        """What is kept of the program, and where it comes from."""
+        return self.root / "code.json"
+
+    @property
+    def code_diff(self) -> Path:
+        """What differed from the commit."""
+        return self.root / "code.diff"
+
+    @property
+    def fsdpq(self) -> Path:
+        """Folder of the kept package `orchestrator`."""
+        return self.root / "fsdpq"
+
+    @property
+    def recorder(self) -> Path:
+        """The script that notes what an attempt runs with."""
+        return self.root / "recorder.py"
+
+    @property
+    def environments(self) -> Path:
+        """Folder of the lists of installed packages, named by their hash."""
+        return self.root / "environments"
 
     @property
     def events(self) -> Path:

@@ -37,6 +37,7 @@ class LaunchPlan:
             --dependency=singleton keeps a second one waiting.
         directives: Options of sbatch as (name, value), in the order of the script.
         env: Exported on every node, in order; the job's own values come last and win.
+        python_path: Folders of the run directory that modules come from before all others.
         program: What torchrun starts: options and arguments after its own.
         policy: How the run is brought back.
         cloud: Whose metadata service tells of reclaims that the scheduler does not know of.
@@ -67,6 +68,7 @@ class LaunchPlan:
     stop_on_rebalance: bool = False
     notice_lead_s: int = 120
     notice_s: int | None = None
+    python_path: tuple[str, ...] = ()
 
     @property
     def world_size(self) -> int:

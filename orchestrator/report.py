@@ -6,6 +6,7 @@ from typing import Any
 
 from orchestrator.attempt import Attempt
 from orchestrator.decide import Action, CancelJobs, Exclude, Over, Replace, Restart, StartNow, Wait
+from orchestrator.environment import Change
 from orchestrator.ledger import Books, Entry, Ledger, Row, account
 from orchestrator.sight import Sight
 
@@ -33,12 +34,15 @@ class Status:
     attempts: tuple[dict[str, Any], ...]
     goodput: dict[str, Any] | None = None
     interval: dict[str, Any] | None = None
+    environment_changes: tuple[Change, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON's types."""
         quarantined = [{"step": step, "reason": reason} for step, reason in self.quarantined]
         plain = {name: getattr(self, name) for name in self.__slots__}
-        return {**plain, "quarantined": quarantined, "attempts": list(self.attempts)}
+        changes = [change.to_json() for change in self.environment_changes]
+        lists = {"quarantined": quarantined, "environment_changes": changes}
+        return {**plain, **lists, "attempts": list(self.attempts)}
 
 
 def status(
@@ -50,6 +54,7 @@ def status(
     causes: Mapping[int, str],
     submitted_at: float | None,
     books: Books | None = None,
+    environment_changes: tuple[Change, ...] = (),
 ) -> Status:
     """Return the status of a run.
 
@@ -61,6 +66,7 @@ def status(
         causes: Why attempts ended, by number, as it was found when they were restarted.
         submitted_at: When it was first submitted, in seconds since 1970.
         books: What it wrote down, for the ledger; None leaves the ledger out.
+        environment_changes: What differed between attempts in what they ran with.
     """
     newest = attempts[-1] if attempts else None
     jobs = sight.seen.jobs or ()
@@ -299,6 +305,7 @@ def details(item: Status) -> str:
     lines = [overview([item]), "", columns(rows), *_ledger_lines(item)]
     for step, reason in item.quarantined:
         lines.append(f"quarantined: checkpoint of step {step}: {reason}")
+    lines += [str(change) for change in item.environment_changes]
     if item.error is not None:
         lines.append(
             f"rank {item.error['rank']} on {item.error['node']}: {item.error['exception']}"

@@ -20,3 +20,8 @@ def root(kind: Literal["templates", "site"]) -> Traversable:
     if package.joinpath("../pyproject.toml").is_file():
         return package.joinpath("..", kind)
     raise FileNotFoundError(f"fsdpq was installed without its {kind}/ files; install it again")
+
+
+def recorder() -> str:
+    """Return the text of the script that notes what an attempt runs with."""
+    return files("orchestrator").joinpath("recorder.py").read_text(encoding="utf-8")

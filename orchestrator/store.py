@@ -11,7 +11,7 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,15 @@ from orchestrator.plan import LaunchPlan
 CLAIM_STALE_S = 600.0
 
 
-def create(layout: RunLayout, files: Mapping[str, str]) -> None:
+def create(
+    layout: RunLayout, files: Mapping[str, str], *, fill: Callable[[Path], None] = lambda _: None
+) -> None:
     """Create the run directory with ``files`` in it, whole or not at all.
+
+    Args:
+        layout: Its name.
+        files: Text by name.
+        fill: Puts more into the directory before it gets its name.
 
     Raises:
         RunError: The name is taken, or the place cannot be written.
@@ -38,6 +45,7 @@ def create(layout: RunLayout, files: Mapping[str, str]) -> None:
             (draft / folder.name).mkdir(mode=0o700)
         for name, text in files.items():
             _write_private(draft / name, text)
+        fill(draft)
         _put_in_place(draft, layout)
     except OSError as problem:
         raise RunError(f"{layout.root}: cannot be created: {problem}") from None

@@ -103,7 +103,13 @@ def json_option(command: F) -> F:
 
 
 def job_options(command: F) -> F:
-    """Add the argument JOB and the options --site and --set."""
+    """Add the argument JOB and the options --site, --set and --live-code."""
+    command = click.option(
+        "--live-code",
+        "live_code",
+        is_flag=True,
+        help="Keep no copy of the program: each attempt runs the files as they are then.",
+    )(command)
     command = click.option(
         "--set",
         "overrides",

@@ -21,10 +21,15 @@ from orchestrator.launch import Launch
     help="Write the files into this directory instead of printing the scripts.",
 )
 def render_command(
-    job: Path, site: str | None, overrides: tuple[str, ...], runs: Path, output: Path | None
+    job: Path,
+    site: str | None,
+    overrides: tuple[str, ...],
+    live_code: bool,
+    runs: Path,
+    output: Path | None,
 ) -> None:
     """Write the scripts of JOB; submit nothing."""
-    prepared = launch.prepare(job, runs=runs, site=site, overrides=overrides)
+    prepared = launch.prepare(job, runs=runs, site=site, overrides=overrides, live_code=live_code)
     if output is None:
         _print_scripts(prepared)
         return
@@ -55,6 +60,7 @@ def submit_command(
     job: Path,
     site: str | None,
     overrides: tuple[str, ...],
+    live_code: bool,
     runs: Path,
     dry_run: bool,
     following: bool,
@@ -63,7 +69,7 @@ def submit_command(
     """Start a run of JOB."""
     if as_json and following:
         raise click.UsageError("--json and --follow do not go together; use `status --json` then")
-    prepared = launch.prepare(job, runs=runs, site=site, overrides=overrides)
+    prepared = launch.prepare(job, runs=runs, site=site, overrides=overrides, live_code=live_code)
     for note in prepared.notes:
         click.echo(f"note: {note}", err=True)
     if dry_run:
@@ -75,6 +81,8 @@ def submit_command(
         echo_json({"run": layout.name, "job_id": job_id, "run_dir": str(layout.root)})
     else:
         click.echo(f"run {layout.name}: job {job_id}, in {layout.root}")
+        if prepared.code.summary:
+            click.echo(prepared.code.summary)
         if not following:
             where = "" if runs == Path("runs") else f" --runs {shlex.quote(str(runs))}"
             click.echo(f"fsdpq watch {layout.name}{where}   restarts it where its own shell cannot")

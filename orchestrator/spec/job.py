@@ -22,6 +22,7 @@ from orchestrator.fields import (
     read_yaml,
     validate,
 )
+from orchestrator.spec.code import Code, CodeSpec
 from orchestrator.spec.restart import ElasticSpec, RestartSpec
 from orchestrator.spec.train import TrainSpec
 
@@ -59,6 +60,7 @@ class JobSpec(Strict):
     notice: NoticeSpec = NoticeSpec()
     restart: RestartSpec = RestartSpec()
     elastic: ElasticSpec | None = None
+    code: Code = CodeSpec()
     train: TrainSpec | None = None
     script: Line | None = None
     args: tuple[Line, ...] = ()

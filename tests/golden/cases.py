@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,7 @@ def rendered(name: str) -> dict[str, str]:
         cwd=Path("/home/alice"),
         python="/home/alice/.venv/bin/python",
     )
+    plan = dataclasses.replace(plan, python_path=(f"{plan.run_dir}/fsdpq",))
     with patch.object(script, "__version__", "VERSION"):
         scripts = script.render(plan)
     return {f"{name}.sbatch": scripts["script.sbatch"], f"{name}.node.sh": scripts["node.sh"]}

@@ -45,6 +45,11 @@ if [ -n "$pending" ]; then
   exit 75
 fi
 
+# Notes what this attempt runs with, on the side; nothing waits for it, and it ends by itself.
+if [ "$node" = 0 ] && [ -e "$FSDPQ_RUN_DIR/recorder.py" ]; then
+  /n/lab/venv/bin/python "$FSDPQ_RUN_DIR/recorder.py" </dev/null >/dev/null 2>&1 &
+fi
+
 # Where setpriv can do it (util-linux 2.33), the workers' parent dies with this shell.
 tie=()
 ! setpriv --pdeathsig KILL true 2>/dev/null || tie=(setpriv --pdeathsig KILL)

@@ -5,6 +5,7 @@ The rendered scripts run whole; srun, scontrol, squeue and Python are a few line
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -86,7 +87,14 @@ class World:
         return store.read_json(self.run.attempt(attempt).exit) or {}
 
 
-def make(tmp_path: Path, scheduler: str, *, at: dict[str, Any] | None = None, **job: Any) -> World:
+def make(
+    tmp_path: Path,
+    scheduler: str,
+    *,
+    at: dict[str, Any] | None = None,
+    python_path: tuple[str, ...] = (),
+    **job: Any,
+) -> World:
     for name, body in FAKES.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
         (tmp_path / name).chmod(0o755)
@@ -98,7 +106,7 @@ def make(tmp_path: Path, scheduler: str, *, at: dict[str, Any] | None = None, **
         cwd=tmp_path,
         python="",
     )
-    store.create(run, render(plan))
+    store.create(run, render(dataclasses.replace(plan, python_path=python_path)))
     world = World(tmp_path, run)
     world.says("RUNNING")
     return world
@@ -411,3 +419,15 @@ def test_other_notices_are_not_waited_for(cloudy: World) -> None:
     cloudy.python(*stops())
     cloudy.go()
     assert "sleep 120" not in cloudy.calls
+
+
+@pytest.mark.parametrize(("before", "after"), [({}, ""), ({"PYTHONPATH": "/mine"}, ":/mine")])
+def test_the_kept_program_comes_first_and_once(
+    tmp_path: Path, before: dict[str, str], after: str
+) -> None:
+    """Also where an attempt inherits the environment of the one before."""
+    world = make(tmp_path, "local", python_path=("/a b/$x*", "/c"), restart={"max_no_progress": 3})
+    world.python('echo "$PYTHONPATH" >>"$WORLD/paths"', *stops())
+    world.go(**before)
+    paths = (tmp_path / "paths").read_text().splitlines()
+    assert paths == [f"/a b/$x*:/c{after}"] * 3

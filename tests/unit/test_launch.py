@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator import act, launch, store
+from orchestrator import act, launch, snapshot, store
 from orchestrator.errors import RunError, SpecError, SubmitError, SubmitUnknownError
 from orchestrator.plan import LaunchPlan
 
@@ -29,7 +30,8 @@ def test_what_is_prepared(here: Path) -> None:
     assert prepared.layout.root == here / "runs" / "llama"
     assert prepared.plan.python == sys.executable
     assert prepared.plan.workdir == str(here)
-    assert set(prepared.files) == {"job.yaml", "spec.json", "plan.json", "script.sbatch", "node.sh"}
+    scripts = {"script.sbatch", "node.sh", "recorder.py"}
+    assert set(prepared.files) == {"job.yaml", "spec.json", "plan.json", *scripts}
     assert LaunchPlan.from_json(json.loads(prepared.files["plan.json"])) == prepared.plan
     assert json.loads(prepared.files["spec.json"])["args"] == ["--x", "1"]
     assert not (here / "runs").exists()
@@ -82,6 +84,18 @@ def test_submitting_makes_the_run_first(here: Path, submitted: list[str]) -> Non
     assert (created["kind"], created["job_name"]) == ("created", prepared.plan.job_name)
     # So a watcher that finds the run in the middle of this waits for the answer.
     assert under_way["kind"] == "submitting"
+
+
+def test_the_submission_is_timed_from_the_end_of_the_copy(
+    here: Path, submitted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy may take longer than a watcher waits for the answer of sbatch."""
+    clock = [1000.0]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    monkeypatch.setattr(snapshot, "keep", lambda *_: clock.append(clock.pop() + 600.0))
+    prepared = prepare(here)
+    launch.submit(prepared)
+    assert [event["at"] for event in store.events(prepared.layout)] == [1600.0, 1600.0]
 
 
 def test_a_name_is_used_once(here: Path, submitted: list[str]) -> None:

@@ -81,6 +81,7 @@ def node(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
             "TMPDIR": str(tmp_path),
             "W": str(tmp_path),
             "PYTHONPATH": str(ROOT),
+            "FSDPQ_RUN_DIR": str(run.root),
             "FSDPQ_ATTEMPT_DIR": str(run.attempts / "1"),
             "FSDPQ_HEAD": "127.0.0.1",
             "FSDPQ_PORT": "1",

@@ -22,6 +22,7 @@ from orchestrator.decide import (
     Wait,
     decide,
 )
+from orchestrator.environment import Change
 from orchestrator.layout import RunLayout
 from orchestrator.ledger import Books
 from orchestrator.report import DrillReport, Status
@@ -74,6 +75,7 @@ def test_the_keys_of_a_status_are_the_promised_ones() -> None:
     data = status(seen(job()), RUNNING, attempt()).to_json()
     assert set(data) >= KEYS
     more = {"loss", "tokens_per_s", "quarantined", "error", "goodput", "interval"}
+    more.add("environment_changes")
     assert set(data) - KEYS == more
     assert [list(row) for row in data["attempts"]] == [
         [*ROW_KEYS.split(), "started_at", "ended_at", *SECONDS.split()]
@@ -100,6 +102,7 @@ def test_everything_is_null_or_empty_before_the_first_attempt() -> None:
         "attempts": [],
         "goodput": None,
         "interval": None,
+        "environment_changes": [],
     }
 
 
@@ -359,6 +362,15 @@ def test_details_have_everything_and_no_none() -> None:
     assert "quarantined: checkpoint of step 20: a is missing" in text
     assert "rank 3 on n2: ValueError: bad batch" in text
     assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_a_changed_environment_is_said() -> None:
+    change = Change(before=1, after=2, what=("torch 2.13.0 -> 2.14.1",))
+    found = dataclasses.replace(status(seen(job()), RUNNING), environment_changes=(change,))
+    assert report.details(found).splitlines()[-1] == str(change)
+    assert found.to_json()["environment_changes"] == [
+        {"from": 1, "to": 2, "changes": ["torch 2.13.0 -> 2.14.1"]}
+    ]
 
 
 def test_a_line_for_a_log() -> None:
