@@ -10,8 +10,8 @@ from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
 
+from orchestrator import fitness, script, store, watch
 from orchestrator import plan as planning
-from orchestrator import script, store, watch
 from orchestrator.errors import SpecError, SubmitError
 from orchestrator.fields import no_control
 from orchestrator.layout import RunLayout
@@ -54,7 +54,11 @@ def prepare(job: Path, *, runs: Path, site: str | None, overrides: Sequence[str]
             check_batch(spec.train, plan.world_size)
     except SpecError as problem:
         raise SpecError(f"{job}: {problem}") from None
-    return Launch(layout, plan, _files(job, spec, plan), tuple(_notes(spec, profile)))
+    files = _files(job, spec, plan)
+    if plan.preflight:
+        expected = fitness.expected(spec, profile, workers=plan.nproc_per_node)
+        files[layout.preflight.name] = json.dumps(expected.to_json(), indent=2) + "\n"
+    return Launch(layout, plan, files, tuple(_notes(spec, profile)))
 
 
 def _notes(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:

@@ -4,6 +4,7 @@
   job.yaml            the job file as the user gave it
   spec.json           the resolved job
   plan.json           every value the scripts were rendered from
+  preflight.json      what each node must show before torchrun starts on it
   train.json          the reference trainer's part of the job (absent for a script of yours)
   script.sbatch       what the scheduler runs; `sbatch script.sbatch` by hand resumes the run
   node.sh             what each node runs
@@ -63,6 +64,11 @@ class AttemptLayout:
         """Folder of torchrun's logs, one folder a node."""
         return self.root / "logs"
 
+    @property
+    def preflight(self) -> Path:
+        """Folder of what the checks of the nodes found, `node-K.json`."""
+        return self.root / "preflight"
+
 
 @dataclass(frozen=True, slots=True)
 class RunLayout:
@@ -94,6 +100,11 @@ class RunLayout:
     def train(self) -> Path:
         """The reference trainer's configuration."""
         return self.root / "train.json"
+
+    @property
+    def preflight(self) -> Path:
+        """What each node must show before torchrun starts on it."""
+        return self.root / "preflight.json"
 
     @property
     def script(self) -> Path:

@@ -36,6 +36,7 @@ class LaunchPlan:
         env: Exported on every node, in order; the job's own values come last and win.
         program: What torchrun starts: options and arguments after its own.
         max_no_progress: Attempts in a row that may stop without a newer checkpoint.
+        preflight: Whether each node is checked before torchrun (see `orchestrator.fitness`).
     """
 
     run: str
@@ -56,6 +57,7 @@ class LaunchPlan:
     max_no_progress: int
     delay_s: int
     steps_total: int | None
+    preflight: bool = False
 
     @property
     def world_size(self) -> int:
@@ -118,6 +120,7 @@ def plan(
         max_no_progress=spec.restart.max_no_progress,
         delay_s=spec.restart.delay_s,
         steps_total=spec.train.steps if spec.train else None,
+        preflight=bool(spec.preflight.checks),
     )
 
 
