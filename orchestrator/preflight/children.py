@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+# For a process that was killed and can be.
+_DIES_S = 1.0
 _running: set[subprocess.Popen[str]] = set()
 
 
@@ -54,10 +56,19 @@ class Child:
         try:
             text, _ = self._process.communicate(self._text, timeout=left)
         except subprocess.TimeoutExpired:
-            _kill(self._process)
+            self._leave_behind()
             return Output(None, "")
         _running.discard(self._process)
         return Output(self._process.returncode, text)
+
+    def _leave_behind(self) -> None:
+        """Kill it, and see it off if it dies of that."""
+        _kill(self._process)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_DIES_S)
+        for pipe in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):  # what it was to read is still there
+                pipe.close() if pipe else None
 
 
 def start(argv: Sequence[str]) -> Child | None:
