@@ -1,6 +1,8 @@
 """Which GPUs are unfit, from what nvidia-smi said. Pure."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 
 from orchestrator.preflight.expected import Expected
 from orchestrator.preflight.findings import Collector, Findings, note
@@ -19,6 +21,11 @@ _SLOW = 0.7
 # What stands in place of a value when a GPU does not answer.
 _BROKEN = ("requires reset", "is lost", "err!")
 _RECOVERY = ("reset", "reboot", "drain p2p")
+# CUDA reads CUDA_VISIBLE_DEVICES up to the first entry that names no device, such as Slurm's
+# NoDevFiles.
+_DEVICE = re.compile(r"\d+|GPU-.+|MIG-.+")
+# Here the system keeps its page cache in the GPU's memory too (NVML, known issues).
+_COHERENT = re.compile(r"G[HB]\d00")
 
 
 def ours(rows: Sequence[Row], visible: str | None) -> tuple[list[Row], list[str]]:
@@ -30,7 +37,8 @@ def ours(rows: Sequence[Row], visible: str | None) -> tuple[list[Row], list[str]
     """
     if visible is None:
         return list(rows), []
-    names = [name.strip() for name in visible.split(",") if name.strip()]
+    entries = (name.strip() for name in visible.split(","))
+    names = list(takewhile(_DEVICE.fullmatch, entries))
     found = [(name, _named(rows, name)) for name in names]
     return [row for _, row in found if row], [name for name, row in found if row is None]
 
@@ -55,7 +63,7 @@ def judge_failure(text: str, expected: Expected) -> Findings:
 def judge_count(rows: Sequence[Row], expected: Expected, visible: str | None) -> Findings:
     """Return whether there are as many GPUs as workers."""
     found = Collector()
-    if expected.gpus is None or "MIG" in (visible or ""):
+    if expected.gpus is None or expected.mig or "MIG" in (visible or ""):
         return found.findings()
     seen, missing = ours(rows, visible)
     listed = len(seen) + len(missing)
@@ -145,7 +153,7 @@ def judge_memory(
     found = Collector()
     for row in rows:
         used_gib = (row.number("memory.used") or 0) / 1024
-        if used_gib > expected.gpu_memory_used_gib:
+        if used_gib > expected.gpu_memory_used_gib and not _COHERENT.search(row.text("name")):
             by = "; ".join(_process(p) for p in processes.get(row.text("uuid"), ()))
             found.problem(
                 "memory", f"{_name(row)}: {used_gib:.1f} GiB in use by {by or 'unknown processes'}"

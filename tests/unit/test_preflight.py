@@ -142,6 +142,7 @@ def test_no_table_at_all_is_the_nodes_fault_where_gpus_are_needed(name: str) -> 
         (0, None, "node", "0 GPUs"),
         (8, "0", "job", "shows 1 GPUs to 2 workers"),
         (8, "", "job", "shows 0 GPUs"),
+        (8, "NoDevFiles", "job", "shows 0 GPUs"),
         (1, "0,1", "node", "shows no GPU 1"),
         (2, "GPU-0,GPU-7", "node", "shows no GPU GPU-7"),
     ],
@@ -166,6 +167,10 @@ def test_too_few_gpus(count: int, visible: str | None, kind: str, word: str) -> 
 def test_enough_gpus(count: int, visible: str | None, needed: int | None) -> None:
     rows = [gpu(i) for i in range(count)]
     assert gpus.judge_count(rows, expected(gpus=needed), visible) == Findings()
+
+
+def test_slices_are_not_counted() -> None:
+    assert gpus.judge_count([gpu(0)], expected(mig=True), None) == Findings()
 
 
 def test_only_the_jobs_own_gpus_are_judged() -> None:
@@ -246,6 +251,8 @@ def test_memory_that_somebody_else_uses_is_named_with_him() -> None:
     found = gpus.judge_memory(rows, expected(), {"GPU-1": [process]})
     assert whats(found) == ["GPU 1 (GPU-1): 40.0 GiB in use by /usr/bin/python3 (pid 4711)"]
     assert "unknown processes" in whats(gpus.judge_memory(rows, expected(), {}))[0]
+    coherent = gpu(0, memory__used="40960", name="NVIDIA GH200 480GB")
+    assert gpus.judge_memory([coherent], expected(), {}) == Findings()
 
 
 @pytest.mark.parametrize(
