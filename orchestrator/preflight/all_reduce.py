@@ -14,6 +14,8 @@ from orchestrator.preflight.expected import Expected
 from orchestrator.preflight.findings import Findings, note
 from orchestrator.preflight.reports import STAGES, Report, judge
 
+# How long the others are waited for once a rank has failed: they wait for it, in vain.
+GRACE_S = 10.0
 _MODULE = "orchestrator.preflight.collective"
 # Its log is not the proof of the network that training uses, nor its error that of a worker.
 _NOT_FOR_IT = ("NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "TORCHELASTIC_ERROR_FILE")
@@ -47,8 +49,21 @@ def _run(expected: Expected, folder: Path, environment: Mapping[str, str]) -> Fi
         Child([sys.executable, "-m", _MODULE, str(r), *words], env=_environment(environment))
         for r in range(ranks)
     ]
-    outputs = [child.finish(began + timeout_s) for child in children]
+    deadline = _wait(children, began + timeout_s)
+    outputs = [child.finish(deadline) for child in children]
     return judge(_reports(folder, outputs), waited_s=time.monotonic() - began)
+
+
+def _wait(children: Sequence[Child], deadline: float) -> float:
+    """Wait until all have ended, or must have; return the deadline, sooner if one has failed."""
+    while time.monotonic() < deadline:
+        codes = [child.code for child in children]
+        if None not in codes:
+            break
+        if any(codes):
+            deadline = min(deadline, time.monotonic() + GRACE_S)
+        time.sleep(0.1)
+    return deadline
 
 
 def _environment(inherited: Mapping[str, str]) -> dict[str, str]:

@@ -50,6 +50,11 @@ class Child:
         )
         _running.add(self._process)
 
+    @property
+    def code(self) -> int | None:
+        """The exit code; None while it runs."""
+        return self._process.poll()
+
     def finish(self, deadline: float) -> Output:
         """Return how it ended; ``deadline`` is in seconds of time.monotonic()."""
         left = max(deadline - time.monotonic(), 0.5)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.preflight import all_reduce
 from orchestrator.preflight.expected import Expected
 from orchestrator.preflight.smi import HEALTH, IDENTITY
 
@@ -239,6 +240,45 @@ def test_the_jobs_own_gpus_alone_count(node: Node) -> None:
     node.smi("gpu.txt", table({"pstate": "[GPU requires reset]"}, {}, {}))
     assert node.check(CUDA_VISIBLE_DEVICES="1,2") == (0, "")
     assert node.check(CUDA_VISIBLE_DEVICES="0,1")[0] == 76
+
+
+def reduced(node: Node, monkeypatch: pytest.MonkeyPatch, *fates: str) -> list[str]:
+    """What an all-reduce finds whose ranks are bash; FOLDER and RANK are set."""
+    program = "\n".join(f"[ $RANK != {rank} ] || {{ {fate}; }}" for rank, fate in enumerate(fates))
+    stand_in = node.path / "bin" / "python"
+    stand_in.write_text(f"#!/bin/bash\nRANK=$3 FOLDER=$5\n{program}\n")
+    stand_in.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(stand_in))
+    monkeypatch.setattr(all_reduce, "GRACE_S", 0.5)
+    expected = Expected(checks=("all_reduce",), workers=len(fates), all_reduce_timeout_s=30)
+    local = node.path / "local"
+    found = all_reduce.check_all_reduce(expected, temporary=str(local), environment=os.environ)
+    assert list(local.iterdir()) == []
+    return [problem.what for problem in found.problems] + list(found.notes)
+
+
+def says(**facts: Any) -> str:
+    return f"echo '{json.dumps(facts)}' >$FOLDER/rank-$RANK.json"
+
+
+def test_the_others_are_not_waited_for_once_a_rank_has_failed(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = f"{says(stage='device')}; exec sleep 600"
+    began = time.monotonic()
+    found = reduced(node, monkeypatch, waits, "echo 'CUDA error: device lost'; exit 3")
+    assert found == ["GPU 1 failed: exit code 3: CUDA error: device lost"]
+    assert time.monotonic() - began < 25
+
+
+def test_ranks_that_came_through_and_ranks_without_torch(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    well = says(stage="done", sum_ok=True, work_s=0.03, device="cuda:0")
+    assert reduced(node, monkeypatch, well, well) == []
+    lack = "echo \"ModuleNotFoundError: No module named 'torch'\"; exit 1"
+    [note] = reduced(node, monkeypatch, lack, lack)
+    assert note.startswith("all_reduce: not run: exit code 1: ModuleNotFoundError")
 
 
 def test_nothing_heavy_is_imported(node: Node) -> None:
