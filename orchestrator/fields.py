@@ -34,8 +34,8 @@ _OF_BASH = re.compile(
 )
 # ... and the scripts in templates/ keep their own values in these.
 _OF_SCRIPTS = re.compile(
-    "FSDPQ_.*|attempt|attempt_dir|caught|child|code|hosts|idle|job_id|left|local_dir|mark|monitor"
-    "|node|nodes|note|notice|noticed|pending|restart|run_dir|state|status|step|tie|try"
+    "FSDPQ_.*|attempt|attempt_dir|caught|check|child|code|hosts|idle|job_id|left|local_dir|mark"
+    "|monitor|node|nodes|note|notice|noticed|pending|restart|run_dir|state|status|step|tie|try|unfit"
 )
 
 

@@ -11,7 +11,7 @@ from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
 
-from orchestrator import act, resources, script, snapshot, store
+from orchestrator import act, fitness, resources, script, snapshot, store
 from orchestrator import plan as planning
 from orchestrator.errors import SpecError, SubmitError
 from orchestrator.fields import no_control
@@ -78,7 +78,11 @@ def prepare(
     except SpecError as problem:
         raise SpecError(f"{job}: {problem}") from None
     notes = (*_notes(spec, profile), *code.notes)
-    return Launch(layout, plan, _files(job, spec, plan), code, notes)
+    files = _files(job, spec, plan)
+    if plan.preflight:
+        expected = fitness.expected(spec, profile, workers=plan.nproc_per_node)
+        files[layout.preflight.name] = json.dumps(expected.to_json(), indent=2) + "\n"
+    return Launch(layout, plan, files, code, notes)
 
 
 def _notes(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:

@@ -4,6 +4,7 @@
   job.yaml            the job file as the user gave it
   spec.json           the resolved job
   plan.json           every value the scripts were rendered from
+  preflight.json      what each node must show before torchrun starts on it
   train.json          the reference trainer's part of the job (absent for a script of yours)
   script.sbatch       what the scheduler runs; `sbatch script.sbatch` by hand resumes the run
   node.sh             what each node runs
@@ -83,6 +84,11 @@ class AttemptLayout:
         """JSON from the first node: what the attempt ran with (`orchestrator.recorder`)."""
         return self.root / "environment.json"
 
+    @property
+    def preflight(self) -> Path:
+        """Folder of what the checks of the nodes found, `node-K.json`."""
+        return self.root / "preflight"
+
 
 @dataclass(frozen=True, slots=True)
 class RunLayout:
@@ -118,6 +124,11 @@ class RunLayout:
     def train(self) -> Path:
         """The reference trainer's configuration."""
         return self.root / "train.json"
+
+    @property
+    def preflight(self) -> Path:
+        """What each node must show before torchrun starts on it."""
+        return self.root / "preflight.json"
 
     @property
     def script(self) -> Path:

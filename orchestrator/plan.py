@@ -45,6 +45,7 @@ class LaunchPlan:
         notice_lead_s: How many seconds before the end the job wants to know.
         notice_s: How long before the end a notice comes at least: the grace time of the partition
             where it is known, or the lead that the job asks for.
+        preflight: Whether each node is checked before torchrun (see `orchestrator.fitness`).
     """
 
     run: str
@@ -69,6 +70,7 @@ class LaunchPlan:
     notice_lead_s: int = 120
     notice_s: int | None = None
     python_path: tuple[str, ...] = ()
+    preflight: bool = False
 
     @property
     def world_size(self) -> int:
@@ -134,6 +136,7 @@ def plan(
         stop_on_rebalance=profile.stop_on_rebalance,
         notice_lead_s=spec.notice.lead_s,
         notice_s=_notice_s(spec, partition),
+        preflight=bool(spec.preflight.checks),
     )
 
 

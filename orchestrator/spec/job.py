@@ -23,6 +23,7 @@ from orchestrator.fields import (
     validate,
 )
 from orchestrator.spec.code import Code, CodeSpec
+from orchestrator.spec.preflight import CERTAIN, PreflightSpec
 from orchestrator.spec.restart import ElasticSpec, RestartSpec
 from orchestrator.spec.train import TrainSpec
 
@@ -61,6 +62,7 @@ class JobSpec(Strict):
     restart: RestartSpec = RestartSpec()
     elastic: ElasticSpec | None = None
     code: Code = CodeSpec()
+    preflight: PreflightSpec = CERTAIN
     train: TrainSpec | None = None
     script: Line | None = None
     args: tuple[Line, ...] = ()

@@ -42,6 +42,27 @@ export OMP_NUM_THREADS
 # A folder called orchestrator in the working directory is not fsdpq's.
 export PYTHONSAFEPATH=1
 
+# Is this node fit? 76 says that it is not; what was found is in attempts/N/preflight. A check that
+# breaks holds nobody up, and a notice ends it at once.
+if [ -z "$pending" ]; then
+  PYTHONSAFEPATH=1 /home/alice/.venv/bin/python -m orchestrator.preflight &
+  child=$!
+  while :; do
+    caught=0
+    [ -z "$pending" ] || kill -TERM "$child" 2>/dev/null
+    wait "$child"
+    code=$?
+    [ "$caught" = 1 ] || break
+  done
+  if [ -z "$pending" ]; then
+    case $code in
+      0) ;;
+      76) exit 76 ;;
+      *) echo "fsdpq: node $node: its check ended with $code; going on without it" ;;
+    esac
+  fi
+fi
+
 if [ -n "$pending" ]; then
   echo "fsdpq: node $node: the notice $pending came before the start"
   exit 75

@@ -29,7 +29,10 @@ FAKES = {
     "scontrol": 'if [ "$1" = show ]; then echo n1; exit; fi\n'
     'echo "scontrol $*" >>"$WORLD/calls"\nexit "$(cat "$WORLD/$1.rc" 2>/dev/null || echo 0)"',
     "squeue": 'echo "squeue $*" >>"$WORLD/calls"\ncat "$WORLD/state"',
-    "python": '[ "$2" != orchestrator.monitor ] || exit 0\nsource "$WORLD/python.sh"',
+    "python": '[ "$2" != orchestrator.monitor ] || exit 0\n'
+    'if [ "$2" = orchestrator.preflight ]; then\n'
+    '[ ! -e "$WORLD/preflight.sh" ] || source "$WORLD/preflight.sh"\nexit\nfi\n'
+    'source "$WORLD/python.sh"',
 }
 STOPPED = '{"outcome": "stopped", "first_step": 30, "step": 42, "saved_step": 42}'
 
@@ -431,3 +434,74 @@ def test_the_kept_program_comes_first_and_once(
     world.go(**before)
     paths = (tmp_path / "paths").read_text().splitlines()
     assert paths == [f"/a b/$x*:/c{after}"] * 3
+
+
+# --- the check of the node --------------------------------------------------------------------
+
+UNFIT = [
+    'mkdir -p "$FSDPQ_ATTEMPT_DIR/preflight"',
+    'echo \'{"node": "n1", "ok": false}\' >"$FSDPQ_ATTEMPT_DIR/preflight/node-0.json"',
+]
+FIT = [UNFIT[0], UNFIT[1].replace("false", "true")]
+
+
+def checks(world: World, *lines: str) -> None:
+    """Let the check of the node do this, and the worker say that it ran."""
+    (world.path / "preflight.sh").write_text("\n".join(lines) + "\n")
+    world.python('touch "$WORLD/trained"')
+
+
+def test_an_unfit_node_starts_no_worker_and_is_left_to_the_watcher(world: World) -> None:
+    checks(world, *UNFIT, "exit 76")
+    assert world.go() == 76
+    assert not (world.path / "trained").exists()
+    assert world.calls == []
+    assert (world.end()["action"], world.end()["code"]) == ("none", 76)
+    assert world.end()["why"] == "a node did not pass its check"
+
+
+def test_the_sigterm_that_ends_the_other_nodes_is_no_notice(world: World) -> None:
+    checks(world, *UNFIT, 'touch "$FSDPQ_ATTEMPT_DIR/notice.1"', "exit 76")
+    assert world.go() == 76
+    assert world.calls == []
+    assert world.end()["why"] == "a node did not pass its check"
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 139])
+def test_a_check_that_passes_or_breaks_lets_the_workers_start(world: World, code: int) -> None:
+    checks(world, *FIT, f"exit {code}")
+    assert world.go() == 0
+    assert (world.path / "trained").exists()
+    assert world.end()["action"] == "finished"
+
+
+@pytest.mark.parametrize("to", ["batch", "node"])
+def test_a_notice_during_the_check_wins(world: World, to: str) -> None:
+    checks(
+        world,
+        'trap "exit 75" TERM USR2',
+        'touch "$WORLD/checks"',
+        "for i in {1..1500}; do sleep 0.02; done",
+        *UNFIT,
+        "exit 76",
+    )
+    process = world.start()
+    while not (world.path / "checks").exists():
+        time.sleep(0.01)
+    if to == "batch":
+        process.send_signal(signal.SIGUSR2)
+    else:  # the SIGTERM that slurmstepd sends to the tasks of a step
+        node = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        subprocess.run(["kill", "-TERM", *node], check=True)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert not (world.path / "trained").exists()
+    assert world.end()["action"] == "requeue"
+    assert "scontrol requeue 7" in world.calls
+
+
+def test_a_check_that_is_off_is_not_started(tmp_path: Path) -> None:
+    world = make(tmp_path, "slurm", preflight=False)
+    checks(world, 'touch "$WORLD/checked"')
+    assert world.go() == 0
+    assert not (tmp_path / "checked").exists()

@@ -307,7 +307,8 @@ def test_render_prints_both_scripts_and_touches_nothing(here: Path) -> None:
 def test_render_writes_into_a_folder(here: Path) -> None:
     write_job(here)
     ok("render", "job.yaml", "-o", "out/deep")
-    names = {"job.yaml", "spec.json", "plan.json", "script.sbatch", "node.sh", "recorder.py"}
+    names = {"job.yaml", "spec.json", "plan.json", "preflight.json", "script.sbatch", "node.sh"}
+    names.add("recorder.py")
     assert {path.name for path in (here / "out" / "deep").iterdir()} == names
     assert (here / "out/deep/job.yaml").read_bytes() == (here / "job.yaml").read_bytes()
     assert ok("render", "job.yaml").endswith((here / "out/deep/node.sh").read_text() + "\n")

@@ -12,6 +12,7 @@ from orchestrator.cli import main
 from orchestrator.fields import _Loader
 from orchestrator.profile import shipped
 from orchestrator.spec.job import JobSpec
+from orchestrator.spec.preflight import PreflightSpec
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -34,6 +35,11 @@ def test_no_other_command_is_in_the_readme() -> None:
 @pytest.mark.parametrize("site", shipped())
 def test_every_shipped_site_is_in_the_readme(site: str) -> None:
     assert f"`{site}`" in README
+
+
+@pytest.mark.parametrize("key", sorted(PreflightSpec.model_fields))
+def test_every_check_of_a_node_is_in_the_readme(key: str) -> None:
+    assert re.search(rf"`{key}[`:]", README)
 
 
 @pytest.mark.parametrize("key", sorted(JobSpec.model_fields))

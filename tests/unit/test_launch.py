@@ -31,10 +31,19 @@ def test_what_is_prepared(here: Path) -> None:
     assert prepared.plan.python == sys.executable
     assert prepared.plan.workdir == str(here)
     scripts = {"script.sbatch", "node.sh", "recorder.py"}
-    assert set(prepared.files) == {"job.yaml", "spec.json", "plan.json", *scripts}
+    assert set(prepared.files) == {"job.yaml", "spec.json", "plan.json", "preflight.json"} | scripts
     assert LaunchPlan.from_json(json.loads(prepared.files["plan.json"])) == prepared.plan
     assert json.loads(prepared.files["spec.json"])["args"] == ["--x", "1"]
     assert not (here / "runs").exists()
+
+
+def test_a_job_without_checks_has_no_file_of_them(here: Path) -> None:
+    checked = json.loads(
+        prepare(here, preflight={"clocks": False}, gpus_per_node=4).files["preflight.json"]
+    )
+    assert checked["workers"] == 4
+    assert "clocks" not in checked["checks"]
+    assert "preflight.json" not in prepare(here, preflight=False).files
 
 
 def test_the_reference_trainer_gets_its_part_of_the_job(here: Path) -> None:
