@@ -39,12 +39,32 @@ BY_HAND = "by hand"
 REFUSED = "refused"
 
 
-# Ends that say something about the program: these are not repeated for ever.
-_COUNTED = frozenset({Cause.WORKER_ERROR, Cause.TIME_LIMIT, Cause.GONE})
+# Ends that say something about the program or its nodes: these are not repeated for ever.
+_COUNTED = frozenset(
+    {
+        Cause.WORKER_ERROR,
+        Cause.TIME_LIMIT,
+        Cause.GONE,
+        Cause.LAUNCH,
+        Cause.NODE_CHECK,
+        Cause.GPU_FAILURE,
+        Cause.FABRIC,
+        Cause.HANG,
+    }
+)
 
 
 # Ends that a restart would only repeat.
-_FINAL = frozenset({Cause.OUT_OF_MEMORY, Cause.CHECKPOINT, Cause.CONFIGURATION, Cause.NO_PROGRESS})
+_FINAL = frozenset(
+    {
+        Cause.OUT_OF_MEMORY,
+        Cause.GPU_MEMORY,
+        Cause.DISK_FULL,
+        Cause.CHECKPOINT,
+        Cause.CONFIGURATION,
+        Cause.NO_PROGRESS,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,26 +1,16 @@
 """What the run directory tells about a run's attempts. Reads, never writes."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator import store
-from orchestrator.attempt import Attempt, RankError
+from orchestrator.attempt import Attempt, Finding, RankError, Weight
+from orchestrator.evidence import errors, reading
 from orchestrator.layout import AttemptLayout, RunLayout
 
 # Larger than any step and any time in seconds: what is larger was not written by us.
 _LARGE = 1e15
-# Errors of ranks that only noticed that another one was gone.
-_SECONDARY = (
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Broken pipe",
-    "Timed out",
-    "timed out",
-    "DistBackendError",
-    "ncclRemoteError",
-    "peer",
-    "VoteError",
-)
 
 
 def attempts(layout: RunLayout) -> list[Attempt]:
@@ -33,6 +23,34 @@ def latest(layout: RunLayout) -> Attempt | None:
     """Return the newest attempt without reading the metrics of the whole run."""
     numbers = _numbers(layout)
     return _attempt(layout.attempt(numbers[-1]), numbers[-1], None) if numbers else None
+
+
+def ended(layout: RunLayout, attempt: Attempt) -> Attempt:
+    """Return an attempt that has ended, with what its logs say.
+
+    This costs some megabytes of reading, so it is for an end that is to be decided on or shown.
+    """
+    number = attempt.number
+    logs = layout.attempt(number)
+    findings = reading.read(logs, layout.output, number=number, nodes=attempt.nodes)
+    error = attempt.error
+    if error is None or errors.read(error.exception).weight is Weight.ECHO:
+        error = _told(findings) or error
+    return replace(attempt, findings=findings, error=error)
+
+
+def _told(findings: tuple[Finding, ...]) -> RankError | None:
+    """Return the first rank's end from the logs, for a rank that could not write it down."""
+    for found in findings:
+        if found.rank is not None and found.weight < Weight.ECHO:
+            return RankError(
+                rank=found.rank,
+                node=found.node,
+                step=found.step,
+                exception=found.what,
+                at=found.at or 0.0,
+            )
+    return None
 
 
 def _numbers(layout: RunLayout) -> list[int]:
@@ -127,8 +145,9 @@ def _quarantined(resume: Facts) -> list[tuple[int, str]]:
 def _first_error(folder: Path) -> RankError | None:
     """Return the earliest error that is a cause and not an echo of another rank's end."""
     found = [error for path in sorted(folder.glob("rank-*.json")) if (error := _error(path))]
-    causes = [e for e in found if not any(word in e.exception for word in _SECONDARY)]
-    return min(causes or found, key=lambda error: error.at, default=None)
+    return min(
+        found, key=lambda error: (errors.read(error.exception).weight, error.at), default=None
+    )
 
 
 def _error(path: Path) -> RankError | None:

@@ -63,6 +63,16 @@ class AttemptLayout:
         """Folder of torchrun's logs, one folder a node."""
         return self.root / "logs"
 
+    @property
+    def nccl(self) -> Path:
+        """Folder of NCCL's logs, one a process, "<host>.<pid>.log"."""
+        return self.root / "nccl"
+
+    @property
+    def preflight(self) -> Path:
+        """Folder of what the nodes' checks found before the start, one file a node."""
+        return self.root / "preflight"
+
 
 @dataclass(frozen=True, slots=True)
 class RunLayout:

@@ -32,7 +32,17 @@ def look(runs: Sequence[tuple[RunLayout, LaunchPlan]], scheduler: Scheduler) -> 
 
 def _with_jobs(sight: Sight, answer: Answer, jobs: Sequence[JobRecord]) -> Sight:
     seen = replace(sight.seen, jobs=tuple(jobs), silent=answer.silent)
+    if seen.attempt is not None and _to_be_judged(seen, sight.past):
+        seen = replace(seen, attempt=facts.ended(sight.layout, seen.attempt))
     return replace(sight, seen=seen)
+
+
+def _to_be_judged(seen: Observation, past: History) -> bool:
+    """Return whether the end of the newest attempt is to be decided on: only then logs are read."""
+    over = seen.finished or seen.cancelled_at is not None or past.gave_up is not None
+    alive = any(job.in_queue and not job.state.ended for job in seen.jobs or ())
+    known = bool(seen.jobs) or not seen.silent
+    return known and not over and not alive
 
 
 def _directory(layout: RunLayout) -> tuple[Observation, History]:

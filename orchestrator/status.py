@@ -2,26 +2,36 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator import facts, report, store
+from orchestrator.attempt import Attempt
 from orchestrator.decide import Action
 from orchestrator.report import Status
 from orchestrator.sight import Sight
 
 _TAIL_BYTES = 65536
+# Attempts whose logs are read for a single run's status; older ones are told by their events.
+_JUDGED = 32
 
 
-def of(sight: Sight, action: Action) -> Status:
-    """Return the status of the run that is seen."""
+def of(sight: Sight, action: Action, *, thorough: bool = False) -> Status:
+    """Return the status of the run that is seen.
+
+    Args:
+        sight: What is seen of it.
+        action: What is to be done about it.
+        thorough: Look into the logs of earlier attempts for why they ended.
+    """
     events = store.events(sight.layout)
     times = [e["at"] for e in events if e["kind"] == "submitting"]
     restarts = [e for e in events if e["kind"] == "restart"]
     return report.status(
         sight,
         action,
-        attempts=facts.attempts(sight.layout),
+        attempts=_attempts(sight, thorough=thorough),
         metrics={
             key: value
             for key, item in last_line(sight.layout.metrics).items()
@@ -32,6 +42,25 @@ def of(sight: Sight, action: Action) -> Status:
         },
         submitted_at=times[0] if times else None,
     )
+
+
+def _attempts(sight: Sight, *, thorough: bool) -> list[Attempt]:
+    found = facts.attempts(sight.layout)
+    judged = sight.seen.attempt
+    if judged is not None and judged.findings and found and found[-1].number == judged.number:
+        found[-1] = replace(found[-1], findings=judged.findings, error=judged.error)
+    if not thorough:
+        return found
+    return found[:-_JUDGED] + [
+        facts.ended(sight.layout, attempt) if _untold(attempt, last=found[-1]) else attempt
+        for attempt in found[-_JUDGED:]
+    ]
+
+
+def _untold(attempt: Attempt, *, last: Attempt) -> bool:
+    """Return whether only the logs of an attempt can say how it ended."""
+    over = attempt.number < last.number or bool(attempt.action)
+    return over and attempt.outcome not in ("finished", "stopped") and not attempt.findings
 
 
 def last_line(path: Path) -> dict[str, Any]:

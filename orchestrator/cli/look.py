@@ -17,7 +17,9 @@ from orchestrator.cli.main import echo_json, json_option, main, runs_option
 def status_command(run: str | None, runs: Path, as_json: bool) -> None:
     """Show RUN, or all runs: attempts, step, why it waits, what happens next."""
     found = chosen_runs([run] if run is not None else [], runs, told=set())
-    items = [status.of(sight, action) for sight, action in watch.look(found)]
+    items = [
+        status.of(sight, action, thorough=run is not None) for sight, action in watch.look(found)
+    ]
     if as_json:
         data = [item.to_json() for item in items]
         echo_json(data if run is None else data[0])

@@ -208,7 +208,7 @@ def test_the_job_is_the_live_one_or_the_one_that_was_submitted_last() -> None:
         ({"action": "finished"}, "finished", "finished"),
         ({"outcome": "stopped", "noticed": True, "action": "requeue"}, "stopped", "notice, saved"),
         ({"error": rank_error()}, "failed", "worker error"),
-        ({"outcome": "no_checkpoint"}, "failed", "no_checkpoint"),
+        ({"outcome": "no_checkpoint"}, "failed", "no usable checkpoint"),
         ({"noticed": True}, "ended", "notice, not saved"),
         ({}, "ended", "ended without notice"),
     ],
