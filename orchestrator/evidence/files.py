@@ -21,9 +21,9 @@ _OF_WORKERS = "[default"
 def tail(path: Path, size: int) -> str:
     """Return the last ``size`` bytes as text, "" where there is no such file."""
     try:
-        # A pipe of that name would never end.
-        length = path.stat().st_size if path.is_file() else 0
-        return _piece(path, max(0, length - size), size)
+        if not path.is_file():  # to open a pipe would wait for its other end
+            return ""
+        return _piece(path, max(0, path.stat().st_size - size), size)
     except OSError:
         return ""
 
@@ -43,7 +43,9 @@ def batch_lines(path: Path, number: int) -> list[str]:
     The workers' own are left out, and the middle of what is very long.
     """
     try:
-        length = path.stat().st_size if path.is_file() else 0
+        if not path.is_file():
+            return []
+        length = path.stat().st_size
         start, end = _bounds(path, number, length)
         if end - start <= _HEAD_BYTES + _TAIL_BYTES:
             text = _piece(path, start, end - start)

@@ -55,9 +55,14 @@ def _message(lines: list[str], start: int, end: int) -> tuple[int, str]:
     if at >= end or not _EXCEPTION.match(lines[at]):
         return at, ""
     stop = at + 1
-    while stop < min(end, at + _MESSAGE_LINES) and lines[stop].strip() and lines[stop][0] != "[":
+    while stop < min(end, at + _MESSAGE_LINES) and not _ends_message(lines[stop]):
         stop += 1
     return stop, "\n".join(lines[at:stop])
+
+
+def _ends_message(line: str) -> bool:
+    """Return whether a line is no part of an exception's message: empty, a log's, a stack's."""
+    return not line.strip() or line.startswith(("[", "frame #"))
 
 
 def _useful(lines: list[str]) -> int:
