@@ -4,6 +4,8 @@ Each pattern is bound to the way its program begins a line, so that the same wor
 training script prints are not taken for it.
 """
 
+import re
+
 from orchestrator.attempt import Weight
 from orchestrator.cause import Cause
 from orchestrator.evidence.pattern import Pattern, make
@@ -222,6 +224,12 @@ BATCH: tuple[Pattern, ...] = (
     ),
     # What the batch shell's own `scontrol requeue` looks like: no failure (submitit#1708).
     make("requeued", Cause.NOTICE, Weight.ECHO, _ENDED + "JOB REQUEUE", "put back by a requeue"),
+)
+
+# What each line that BATCH knows has in it: most lines have not, and are passed over at once.
+HINT = re.compile(
+    r"slurmstepd|srun: |FATAL|fsdpq: |conda|NVRM|: line \d|No space left|quota exceeded|Error: "
+    r"|python"
 )
 
 # stderr of a rank, beside its traceback. Sources: ProcessGroupNCCL.cpp (BasicSR#737), CPython's

@@ -14,14 +14,14 @@ from typing import Any
 from orchestrator.attempt import Finding, Weight
 from orchestrator.cause import Cause
 from orchestrator.evidence import errors, files, reports, scan, tracebacks
-from orchestrator.evidence.logs import BATCH, NCCL, STDERR
+from orchestrator.evidence.logs import BATCH, HINT, NCCL, STDERR
 from orchestrator.evidence.pattern import short
 from orchestrator.evidence.reports import RankExit
 from orchestrator.layout import AttemptLayout
 from orchestrator.nodelist import expand, node_of
 
 _TAIL_BYTES = 128 << 10
-_ERROR_FILES = 1024
+_ERROR_FILES = 4096
 _NODE_FOLDERS = 64
 _STDERR_FILES = 128
 _NCCL_FILES = 512
@@ -47,7 +47,7 @@ def read(layout: AttemptLayout, batch_log: Path, *, number: int, nodes: str) -> 
     lines = files.batch_lines(batch_log, number)
     ends = [_End(end, node_of(end.host, names) or end.host) for end in reports.exits(lines)]
     found = [
-        *scan.findings(lines, BATCH),
+        *scan.findings((line for line in lines if HINT.search(line)), BATCH),
         *_error_files(layout.errors),
         *_rank_logs(layout, ends, names),
         *_nccl_logs(layout.nccl),

@@ -187,8 +187,8 @@ def test_a_lost_node_is_named_and_survivors_are_not_blamed(run: RunLayout) -> No
     layout = begin(run, nodes="jean-zay-iam[17,37]")
     error(layout, 0, "VoteError: one is gone: Connection closed by peer", node="jean-zay-iam17")
     say(run, "srun: error: Node failure on jean-zay-iam37\n"
-             "slurmstepd: error: *** STEP 7.0 ON jean-zay-iam17 CANCELLED AT 2023-03-06T03:17:51 DUE"
-             " TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n")  # fmt: skip
+             "slurmstepd: error: *** STEP 7.0 ON jean-zay-iam17 CANCELLED AT 2023-03-06T03:17:51"
+             " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n")  # fmt: skip
     for state in (JobState.FAILED, JobState.NODE_FAIL):
         found = verdict(run, state)
         assert (found.cause, found.suspects) == (Cause.NODE_FAILURE, ("jean-zay-iam37",))
@@ -366,7 +366,7 @@ def test_files_of_any_size_and_bytes(run: RunLayout) -> None:
 
 
 def test_thousands_of_ranks_are_read_in_bounds(run: RunLayout) -> None:
-    nodes, per_node = 64, 40
+    nodes, per_node = 60, 20
     layout = begin(run, nodes=f"n[1-{nodes}]")
     for rank in range(nodes * per_node):
         stderr(layout, rank // per_node, rank % per_node, "")
@@ -477,7 +477,7 @@ def test_reports_of_several_nodes() -> None:
     "text",
     [
         "Root Cause (first observed failure):",
-        "Root Cause (first observed failure):\n[0]:\n  rank      : x (local_rank: 1)\n  exitcode  : 1",
+        "Root Cause (first observed failure):\n[0]:\n  rank      : x (local_rank: 1)\n  exitcode:",
         "Root Cause (first observed failure):\n" + "noise\n" * 50 + "  exitcode  : 1 (pid: 1)",
     ],
 )

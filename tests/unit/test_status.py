@@ -58,3 +58,25 @@ def test_the_status_of_a_run_on_the_disk(tmp_path: Path) -> None:
     assert (found.state, found.step, found.loss, found.tokens_per_s) == ("running", 3, 2.5, 9)
     assert found.attempts[0]["queued_s"] == 5.0
     assert found.attempts[0]["first_step"] == 1
+
+
+def test_why_slurm_started_a_job_again_is_read_for_a_single_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "llama", job_name="llama-1")
+    log = ""
+    for number, reason in ((1, "DUE TO PREEMPTION ***"), (2, "")):
+        folder = run.attempt(number).root
+        folder.mkdir()
+        start = {"job_id": "7", "restart": number - 1, "nodes": "n[1-2]"}
+        (folder / "start.json").write_text(json.dumps(start))
+        log += (
+            f"2026-11-29 22:00:00 fsdpq: attempt {number}: job 7, restart {number - 1}, on n[1-2]\n"
+        )
+        if reason:
+            log += f"slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-29T22:10:01 {reason}\n"
+    run.output.write_text(log)
+    asked = Asked(Answer((job("7", restart=1),)))
+    (sight,) = observe.look([(run, store.load_plan(run))], asked)
+    wait = Wait("running", "it runs")
+    found = [status.of(sight, wait, thorough=deep) for deep in (True, False)]
+    causes = [[row["cause"] for row in item.attempts] for item in found]
+    assert causes == [["preempted", None], ["put back by Slurm", None]]
