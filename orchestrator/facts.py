@@ -32,7 +32,10 @@ def ended(layout: RunLayout, attempt: Attempt) -> Attempt:
     """
     number = attempt.number
     logs = layout.attempt(number)
-    findings = reading.read(logs, layout.output, number=number, nodes=attempt.nodes)
+    try:
+        findings = reading.read(logs, layout.output, number=number, nodes=attempt.nodes)
+    except OSError:  # a file system that fails tells nothing, and must not hide the other runs
+        return attempt
     error = attempt.error
     if error is None or errors.read(error.exception).weight is Weight.ECHO:
         error = _told(findings) or error

@@ -51,15 +51,18 @@ def _attempts(sight: Sight, *, thorough: bool) -> list[Attempt]:
         found[-1] = replace(found[-1], findings=judged.findings, error=judged.error)
     if not thorough:
         return found
+    jobs = sight.seen.jobs
+    alive = jobs is None or any(job.in_queue and not job.state.ended for job in jobs)
+    newest = found[-1].number if found and alive else None
     return found[:-_JUDGED] + [
-        facts.ended(sight.layout, attempt) if _untold(attempt, last=found[-1]) else attempt
+        facts.ended(sight.layout, attempt) if _untold(attempt, newest) else attempt
         for attempt in found[-_JUDGED:]
     ]
 
 
-def _untold(attempt: Attempt, *, last: Attempt) -> bool:
-    """Return whether only the logs of an attempt can say how it ended."""
-    over = attempt.number < last.number or bool(attempt.action)
+def _untold(attempt: Attempt, alive: int | None) -> bool:
+    """Return whether only the logs of an attempt can say how it ended; ``alive`` may still run."""
+    over = attempt.number != alive or bool(attempt.action)
     return over and attempt.outcome not in ("finished", "stopped") and not attempt.findings
 
 

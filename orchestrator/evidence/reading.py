@@ -165,7 +165,7 @@ def _stderr_files(
     for node in sorted(_names(folder, "node-*"), key=_index)[:_NODE_FOLDERS]:
         found += [
             (_index(node), _index(path.parent), path)
-            for path in islice(node.glob("*/attempt_0/*/stderr.log"), _STDERR_FILES)
+            for path in _names(node, "*/attempt_0/*/stderr.log")[:_STDERR_FILES]
         ]
     per_node = max((local for _, local, _ in found), default=0) + 1
     ranks = [

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator import observe, status, store
-from orchestrator.decide import Wait
+from orchestrator.classify import Cause
+from orchestrator.decide import Over, Wait
 from orchestrator.scheduler import Answer
 from orchestrator.status import last_line
 
@@ -80,3 +81,9 @@ def test_why_slurm_started_a_job_again_is_read_for_a_single_run(tmp_path: Path) 
     found = [status.of(sight, wait, thorough=deep) for deep in (True, False)]
     causes = [[row["cause"] for row in item.attempts] for item in found]
     assert causes == [["preempted", None], ["put back by Slurm", None]]
+    (given_up,) = observe.look([(run, store.load_plan(run))], Asked(Answer(())))
+    over = Over("failed", "x", Cause.WORKER_ERROR)
+    run.output.write_text(log + "srun: error: Node failure on n2\n")
+    found = [status.of(given_up, over, thorough=True)]
+    assert found[0].error is None
+    assert [row["state"] for row in found[0].attempts] == ["ended", "ended"]
