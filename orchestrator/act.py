@@ -1,7 +1,7 @@
 """Do what was decided, once: claim it, look again, record it, tell the scheduler."""
 
 from orchestrator import facts, observe, store
-from orchestrator.classify import past_verdict
+from orchestrator.classify import Verdict, past_verdict
 from orchestrator.decide import (
     Action,
     CancelJobs,
@@ -76,10 +76,10 @@ def _judge(sight: Sight) -> None:
         return
     over = range(1, newest.number + (1 if _waits(sight) else 0))
     for number in [n for n in over if n not in sight.past.judged][-8:]:
-        attempt = facts.ended(sight.layout, number)
+        attempt = facts.one(sight.layout, number)
         if attempt is not None:
-            verdict = past_verdict(attempt)
-            _record_attempt(sight.layout, number, verdict.cause, verdict.why, verdict.suspects)
+            verdict = past_verdict(facts.ended(sight.layout, attempt))
+            _record_attempt(sight.layout, number, verdict)
 
 
 def _waits(sight: Sight) -> bool:
@@ -88,12 +88,9 @@ def _waits(sight: Sight) -> bool:
     return any(job.in_queue and job.state is JobState.PENDING for job in jobs[:1])
 
 
-def _record_attempt(
-    layout: RunLayout, number: int, cause: str, why: str, suspects: tuple[str, ...]
-) -> None:
-    store.append(
-        layout, "attempt ended", attempt=number, cause=cause, why=why, suspects=list(suspects)
-    )
+def _record_attempt(layout: RunLayout, number: int, verdict: Verdict) -> None:
+    told = {"cause": verdict.cause, "why": verdict.why, "node": verdict.node}
+    store.append(layout, "attempt ended", attempt=number, suspects=list(verdict.suspects), **told)
 
 
 def _objection(sight: Sight, action: Action, scheduler: Scheduler, key: str) -> str:
@@ -127,17 +124,17 @@ def _record_end(sight: Sight, action: Over, scheduler: Scheduler) -> str:
     if action.state == "cancelled":
         store.mark_cancelled(sight.layout, by=action.why)
         return ""
-    _end_attempt(sight, action.cause, action.why, ())
+    _end_attempt(sight, Verdict(action.cause, action.why))
     store.append(sight.layout, "gave up", cause=action.cause, why=action.why)
     if action.job_id:
         scheduler.cancel(action.job_id)
     return ""
 
 
-def _end_attempt(sight: Sight, cause: str, why: str, suspects: tuple[str, ...]) -> None:
+def _end_attempt(sight: Sight, verdict: Verdict) -> None:
     attempt = sight.seen.attempt
     if attempt is not None and attempt.number not in sight.past.judged:
-        _record_attempt(sight.layout, attempt.number, cause, why, suspects)
+        _record_attempt(sight.layout, attempt.number, verdict)
 
 
 def _restart(sight: Sight, action: Restart, scheduler: Scheduler) -> str:
@@ -145,7 +142,7 @@ def _restart(sight: Sight, action: Restart, scheduler: Scheduler) -> str:
     if objection := _objection(sight, action, scheduler, action.key):
         return objection
     verdict = action.verdict
-    _end_attempt(sight, verdict.cause, verdict.why, verdict.suspects)
+    _end_attempt(sight, verdict)
     if action.micro_batch is not None:
         store.override(sight.layout, micro_batch=action.micro_batch)
     store.append(
@@ -170,7 +167,7 @@ def _replace(sight: Sight, action: Replace, scheduler: Scheduler) -> str:
         return objection
     layout, attempt = sight.layout, sight.seen.attempt
     if action.requeue:
-        _end_attempt(sight, action.cause, action.why, ())
+        _end_attempt(sight, Verdict(action.cause, action.why, suspects=action.suspects))
     restart = {
         "cause": action.cause,
         "why": action.why,

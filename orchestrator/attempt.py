@@ -1,6 +1,9 @@
 """What is known of one start of the script. Pure; `orchestrator.facts` reads it."""
 
 from dataclasses import dataclass
+from enum import IntEnum
+
+from orchestrator.cause import Cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,6 +15,50 @@ class RankError:
     step: int | None
     exception: str
     at: float
+
+
+class Weight(IntEnum):
+    """How much of a root cause a finding is; the smaller one is believed.
+
+    SLURM: the scheduler's own word on the end of the job.
+    ROOT: it says by itself what broke, whatever else was written.
+    OWN: an error of the rank that wrote it, no other rank's.
+    MAYBE: a cause, or what follows when another rank is gone or slow (a collective's time-out).
+    ECHO: another rank's end, seen from here.
+    """
+
+    SLURM = 0
+    ROOT = 1
+    OWN = 2
+    MAYBE = 3
+    ECHO = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One piece of evidence from the logs of an attempt.
+
+    Attributes:
+        kind: The name of the pattern, "cuda-oom".
+        what: What it says, without rank and node.
+        advice: What to do about it; "" where there is nothing to be said.
+        rank: Global rank; None where it is no rank's, or not known.
+        node: As Slurm spells it where that is known, else as the node calls itself.
+        step: Completed steps of that rank, where it said so.
+        suspect: Whether it speaks against ``node``.
+        at: Seconds since 1970; None where the log has no time.
+    """
+
+    kind: str
+    cause: Cause
+    weight: Weight
+    what: str
+    advice: str = ""
+    rank: int | None = None
+    node: str = ""
+    step: int | None = None
+    suspect: bool = False
+    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +86,13 @@ class Attempt:
     """One start of the script, as its own files tell it.
 
     Attributes:
+        nodes: As Slurm wrote them, "n[1-4]".
         resumed: The step it started from; None where it never said.
         last_step: The newest step that it is known to have done; None where there is none.
         outcome: How the workers say it ended, "" where they said nothing.
         action, why: What the batch shell did at its end, "" where it did not get there.
         quarantined: Checkpoints it found damaged, as (step, reason).
+        findings: What its logs say, the root cause first; read only where `facts.ended` was asked.
     """
 
     number: int
@@ -64,3 +113,4 @@ class Attempt:
     quarantined: tuple[tuple[int, str], ...]
     error: RankError | None
     hang: Hang | None = None
+    findings: tuple[Finding, ...] = ()

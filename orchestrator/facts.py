@@ -2,28 +2,18 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator import environment, store
-from orchestrator.attempt import Attempt, RankError
+from orchestrator.attempt import Attempt, Finding, RankError, Weight
 from orchestrator.environment import Change, Environment
+from orchestrator.evidence import errors, reading
 from orchestrator.layout import AttemptLayout, RunLayout
 
 # Larger than any step and any time in seconds: what is larger was not written by us.
 _LARGE = 1e15
-# Errors of ranks that only noticed that another one was gone.
-_SECONDARY = (
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Broken pipe",
-    "Timed out",
-    "timed out",
-    "DistBackendError",
-    "ncclRemoteError",
-    "peer",
-    "VoteError",
-)
 
 
 def attempts(
@@ -49,10 +39,41 @@ def newest_job_id(layout: RunLayout) -> str:
     return Facts(layout.attempt(numbers[-1]).start).text("job_id") if numbers else ""
 
 
-def ended(layout: RunLayout, number: int) -> Attempt | None:
-    """Return all that is known of an attempt that is over; None where there is no such one."""
+def one(layout: RunLayout, number: int) -> Attempt | None:
+    """Return an attempt without looking into its logs; None where there is no such one."""
     known = number in _numbers(layout)
     return _attempt(layout.attempt(number), number, None) if known else None
+
+
+def ended(layout: RunLayout, attempt: Attempt) -> Attempt:
+    """Return an attempt that has ended, with what its logs say.
+
+    This costs some megabytes of reading, so it is for an end that is to be decided on or shown.
+    """
+    number = attempt.number
+    logs = layout.attempt(number)
+    try:
+        findings = reading.read(logs, layout.output, number=number, nodes=attempt.nodes)
+    except OSError:  # a file system that fails tells nothing, and must not hide the other runs
+        return attempt
+    error = attempt.error
+    if error is None or errors.read(error.exception).weight is Weight.ECHO:
+        error = _told(findings) or error
+    return replace(attempt, findings=findings, error=error)
+
+
+def _told(findings: tuple[Finding, ...]) -> RankError | None:
+    """Return the first rank's end from the logs, for a rank that could not write it down."""
+    for found in findings:
+        if found.rank is not None and found.weight < Weight.ECHO:
+            return RankError(
+                rank=found.rank,
+                node=found.node,
+                step=found.step,
+                exception=found.what,
+                at=found.at or 0.0,
+            )
+    return None
 
 
 def _numbers(layout: RunLayout) -> list[int]:
@@ -178,8 +199,9 @@ def _quarantined(resume: Facts) -> list[tuple[int, str]]:
 def _first_error(folder: Path) -> RankError | None:
     """Return the earliest error that is a cause and not an echo of another rank's end."""
     found = [error for path in sorted(folder.glob("rank-*.json")) if (error := _error(path))]
-    causes = [e for e in found if not any(word in e.exception for word in _SECONDARY)]
-    return min(causes or found, key=lambda error: error.at, default=None)
+    return min(
+        found, key=lambda error: (errors.read(error.exception).weight, error.at), default=None
+    )
 
 
 def _error(path: Path) -> RankError | None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
+from orchestrator import wording
 from orchestrator.errors import InputError
 
 M = TypeVar("M", bound=BaseModel)
@@ -210,7 +211,7 @@ def read_yaml(path: Path, *, error: type[InputError]) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as problem:
         raise error(f"{path}: cannot be read: {problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
-        raise error(f"{path}: is not valid YAML: {problem}") from None
+        raise error(f"{path}: is not valid YAML: {wording.of_yaml(problem)}") from None
     if not isinstance(data, dict):
         raise error(f"{path}: must hold keys and values, such as `nodes: 2`")
     return data
@@ -225,7 +226,7 @@ def read_scalar(text: str, *, where: str, error: type[InputError]) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
-        raise error(f"{where}: is not valid YAML: {problem}") from None
+        raise error(f"{where}: is not valid YAML: {wording.of_yaml(problem)}") from None
 
 
 def validate(model: type[M], data: Mapping[str, Any], *, where: Path, error: type[InputError]) -> M:
@@ -248,9 +249,7 @@ def _explain(model: type[BaseModel], item: Any) -> str:
         return _unknown_key(model, item["loc"], path)
     if item["type"] == "missing":
         return f"{path}: is required"
-    text = item["msg"].removeprefix("Value error, ")
-    if item["type"] == "string_type" and isinstance(item["input"], int | float):
-        text = "must be text; put it in quotes"
+    text = wording.of_value(item)
     given = "" if isinstance(item["input"], dict | BaseModel) else f" (given: {item['input']!r})"
     return f"{path}: {text}{given}" if path else text
 

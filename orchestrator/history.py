@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from orchestrator.classify import Cause
+from orchestrator.classify import Cause, Verdict
 from orchestrator.decide import BY_HAND, REFUSED, History, Over, Restarted, Stopped
-from orchestrator.nodes import Suspicion
+from orchestrator.nodes import Suspicion, suspicions
 
 Event = Mapping[str, Any]
 
@@ -86,9 +86,13 @@ class _Reader:
         if not isinstance(number, int) or number in self.judged:
             return
         self.judged.add(number)
-        why = cause(event.get("cause"))
-        for node in _texts(event.get("suspects")):
-            self.suspicions.append(Suspicion(node, why, float(event.get("at", 0.0)), number))
+        verdict = Verdict(
+            cause(event.get("cause")),
+            str(event.get("why")),
+            suspects=_texts(event.get("suspects")),
+            node=str(event.get("node") or ""),
+        )
+        self.suspicions += suspicions(verdict, at=float(event.get("at", 0.0)), attempt=number)
 
     def on_excluded(self, event: Event) -> None:
         self.excluded.append((str(event.get("job_id")), _texts(event.get("nodes"))))

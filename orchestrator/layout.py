@@ -85,8 +85,13 @@ class AttemptLayout:
         return self.root / "environment.json"
 
     @property
+    def nccl(self) -> Path:
+        """Folder of NCCL's logs, one a process, "<host>.<pid>.log"."""
+        return self.root / "nccl"
+
+    @property
     def preflight(self) -> Path:
-        """Folder of what the checks of the nodes found, `node-K.json`."""
+        """Folder of what the nodes' checks found before the start, one file a node."""
         return self.root / "preflight"
 
 

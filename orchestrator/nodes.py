@@ -8,21 +8,37 @@ nodes are left out at a time, the worst and newest first: a run must never make 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orchestrator.classify import Cause
+from orchestrator.classify import Cause, Verdict
 from orchestrator.policy import Policy
 
-# Ends that say by themselves that the node is broken.
+# Ends that say by themselves that the node is broken, where they name it.
 _PROOF = frozenset({Cause.GPU_FAILURE, Cause.NODE_CHECK})
+# Ends that another node may well not have.
+_MAYBE = frozenset(
+    {
+        *_PROOF,
+        Cause.FABRIC,
+        Cause.HANG,
+        Cause.LAUNCH,
+        Cause.NODE_FAILURE,
+        Cause.WORKER_ERROR,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """Something that speaks against a node: how an attempt ended there, and when it did."""
+    """Something that speaks against a node: how an attempt ended there, and when it did.
+
+    Attributes:
+        proof: Whether the node alone can be to blame.
+    """
 
     node: str
     cause: Cause
     at: float
     attempt: int | None = None
+    proof: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +48,28 @@ class BadNode:
     Attributes:
         until: When that ends, in seconds since 1970, if nothing else happens there.
         times: How often it was suspected.
+        proof: Whether one of these times it alone could be to blame.
     """
 
     node: str
     cause: Cause
     times: int
     until: float
+    proof: bool = False
+
+
+def suspicions(verdict: Verdict, *, at: float, attempt: int | None) -> list[Suspicion]:
+    """Return what an end says against nodes.
+
+    Those that the evidence names come first; without any, the node of the rank that failed first
+    is remembered: that it comes again speaks against it.
+    """
+    if verdict.cause not in _MAYBE:
+        return []
+    if not verdict.suspects:
+        return [Suspicion(verdict.node, verdict.cause, at, attempt)] if verdict.node else []
+    proof = verdict.cause in _PROOF
+    return [Suspicion(node, verdict.cause, at, attempt, proof) for node in verdict.suspects]
 
 
 def bad_nodes(suspicions: Iterable[Suspicion], policy: Policy, *, now: float) -> list[BadNode]:
@@ -48,18 +80,19 @@ def bad_nodes(suspicions: Iterable[Suspicion], policy: Policy, *, now: float) ->
             fresh.setdefault(item.node, []).append(item)
     found = [_judged(node, items, policy) for node, items in fresh.items()]
     bad = [node for node in found if node is not None]
-    bad.sort(key=lambda node: (node.cause not in _PROOF, -node.until, node.node))
+    bad.sort(key=lambda node: (not node.proof, -node.until, node.node))
     return bad[: policy.max_excluded]
 
 
 def _judged(node: str, items: list[Suspicion], policy: Policy) -> BadNode | None:
-    proof = [item for item in items if item.cause in _PROOF]
+    proof = [item for item in items if item.proof]
     newest = max(proof or items, key=lambda item: item.at)
     # Two ranks of one attempt are one failure.
     times = len({(item.attempt, item.at if item.attempt is None else 0.0) for item in items})
     if not proof and times < policy.exclude_after:
         return None
-    return BadNode(node, newest.cause, times, max(i.at for i in items) + policy.forget_s)
+    until = max(item.at for item in items) + policy.forget_s
+    return BadNode(node, newest.cause, times, until, bool(proof))
 
 
 def describe(nodes: Iterable[BadNode]) -> str:

@@ -45,6 +45,14 @@ def _with_jobs(sight: Sight, answer: Answer, jobs: Sequence[JobRecord]) -> Sight
     return replace(sight, seen=seen)
 
 
+def _to_be_judged(seen: Observation, past: History) -> bool:
+    """Return whether the end of the newest attempt is to be decided on: only then logs are read."""
+    over = seen.finished or seen.cancelled_at is not None or past.gave_up is not None
+    alive = any(job.in_queue and not job.state.ended for job in seen.jobs or ())
+    known = bool(seen.jobs) or not seen.silent
+    return known and not over and not alive
+
+
 def _marks(layout: RunLayout) -> Observation:
     """Return what a run directory tells at a glance, or why it does not.
 
@@ -78,6 +86,7 @@ def _read_on(sight: Sight) -> Sight:
     if sight.seen.trouble:
         return sight
     try:
+        past = history(store.events(layout))
         seen = replace(
             sight.seen,
             finished=sight.seen.finished or layout.finished.exists(),
@@ -85,7 +94,9 @@ def _read_on(sight: Sight) -> Sight:
             attempt=facts.latest(layout),
             checkpoint_step=checkpoint_step(layout),
         )
-        return replace(sight, seen=seen, past=history(store.events(layout)), read=True)
+        if seen.attempt is not None and _to_be_judged(seen, past):
+            seen = replace(seen, attempt=facts.ended(layout, seen.attempt))
+        return replace(sight, seen=seen, past=past, read=True)
     except (FsdpqError, OSError) as problem:
         return replace(sight, seen=Observation(trouble=str(problem), now=sight.seen.now))
 

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.attempt import Attempt
+from orchestrator.classify import of_attempt
 from orchestrator.decide import Action, CancelJobs, Exclude, Over, Replace, Restart, StartNow, Wait
 from orchestrator.environment import Change
 from orchestrator.ledger import Books, Entry, Ledger, Row, account
@@ -201,7 +202,8 @@ def _row(
 ) -> dict[str, Any]:
     attempt = attempts[index]
     alive = index == len(attempts) - 1 and _alive(attempt, sight)
-    state, cause = ("running", None) if alive else _end(attempt)
+    later = attempts[index + 1] if index + 1 < len(attempts) else None
+    state, cause = ("running", None) if alive else _end(attempt, later)
     if not alive and index == len(attempts) - 1 and isinstance(action, Over | Restart):
         cause = action.cause.value
     cause = causes.get(attempt.number, cause)
@@ -235,16 +237,28 @@ def _alive(attempt: Attempt, sight: Sight) -> bool:
     )
 
 
-def _end(attempt: Attempt) -> tuple[str, str]:
+def _end(attempt: Attempt, later: Attempt | None) -> tuple[str, str]:
+    """Return how an attempt ended, from its own files; ``later`` is the next attempt."""
     if attempt.outcome == "finished" or attempt.action == "finished":
         return "finished", "finished"
     if attempt.outcome == "stopped":
         return "stopped", "notice, saved"
+    found = of_attempt(attempt)
     if attempt.error is not None or attempt.outcome:
-        return "failed", "worker error" if attempt.error else attempt.outcome
+        return "failed", found.cause.value if found else attempt.outcome
+    if found is not None:
+        return "ended", found.cause.value
+    if not attempt.action and later is not None and _same_job(attempt, later):
+        # Its batch shell never came to its end, and Slurm started the same job again: a lost node,
+        # or a preemption without grace.
+        return "ended", "put back by Slurm"
     if attempt.noticed:
         return "ended", "notice, not saved"
     return "ended", "ended without notice"
+
+
+def _same_job(attempt: Attempt, later: Attempt) -> bool:
+    return bool(attempt.job_id) and attempt.job_id == later.job_id
 
 
 def _lost(index: int, attempts: Sequence[Attempt], checkpoint_step: int | None) -> int | None:

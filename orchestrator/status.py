@@ -2,16 +2,21 @@
 
 import json
 import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator import facts, report, store
+from orchestrator.attempt import Attempt
 from orchestrator.decide import Action
 from orchestrator.ledger import Books
 from orchestrator.report import Status
 from orchestrator.sight import Sight
 
 _TAIL_BYTES = 65536
+# Attempts whose logs are read for a single run's status; older ones are told by their events.
+_JUDGED = 32
 
 
 def of(sight: Sight, action: Action, *, whole: bool = False) -> Status:
@@ -21,7 +26,8 @@ def of(sight: Sight, action: Action, *, whole: bool = False) -> Status:
         sight: What is seen of it.
         action: What is to be done about it.
         whole: Read all of its metrics, for the ledger. Without, only their end is read: of a
-            run among many, or of one that is looked at every few seconds.
+            run among many, or of one that is looked at every few seconds. Also looks into the
+            logs of earlier attempts for why they ended.
     """
     layout = sight.layout
     events = store.events(layout)
@@ -32,7 +38,7 @@ def of(sight: Sight, action: Action, *, whole: bool = False) -> Status:
     return report.status(
         sight,
         action,
-        attempts=facts.attempts(layout, metrics=lines),
+        attempts=_attempts(sight, metrics=lines, thorough=whole),
         metrics={
             key: value for key, item in newest.items() if (value := facts.number(item)) is not None
         },
@@ -43,6 +49,30 @@ def of(sight: Sight, action: Action, *, whole: bool = False) -> Status:
         books=Books(metrics=lines, saves=store.read_lines(layout.saves)) if whole else None,
         environment_changes=facts.environment_changes(layout) if whole else (),
     )
+
+
+def _attempts(
+    sight: Sight, *, metrics: Iterable[Mapping[str, Any]], thorough: bool
+) -> list[Attempt]:
+    found = facts.attempts(sight.layout, metrics=metrics)
+    judged = sight.seen.attempt
+    if judged is not None and judged.findings and found and found[-1].number == judged.number:
+        found[-1] = replace(found[-1], findings=judged.findings, error=judged.error)
+    if not thorough:
+        return found
+    jobs = sight.seen.jobs
+    alive = jobs is None or any(job.in_queue and not job.state.ended for job in jobs)
+    newest = found[-1].number if found and alive else None
+    return found[:-_JUDGED] + [
+        facts.ended(sight.layout, attempt) if _untold(attempt, newest) else attempt
+        for attempt in found[-_JUDGED:]
+    ]
+
+
+def _untold(attempt: Attempt, alive: int | None) -> bool:
+    """Return whether only the logs of an attempt can say how it ended; ``alive`` may still run."""
+    over = attempt.number != alive or bool(attempt.action)
+    return over and attempt.outcome not in ("finished", "stopped") and not attempt.findings
 
 
 def last_line(path: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from orchestrator.classify import Cause, Verdict, classify
 from orchestrator.decide import budget
 from orchestrator.decide.live import attempt_of
 from orchestrator.decide.words import Action, History, Observation, Over, Restart, Stopped, Wait
-from orchestrator.nodes import Suspicion, bad_nodes, describe
+from orchestrator.nodes import bad_nodes, describe, suspicions
 from orchestrator.policy import Policy
 from orchestrator.scheduler import JobRecord
 
@@ -121,7 +121,7 @@ def _again(
     micro_batch: int | None = None,
 ) -> Restart:
     """Return the restart. A requeue may start at once, so what it may not use takes a new job."""
-    new = [Suspicion(node, verdict.cause, seen.now) for node in verdict.suspects]
+    new = suspicions(verdict, at=seen.now, attempt=_number(seen))
     known = [s for s in past.suspicions if seen.attempt is None or s.attempt != _number(seen)]
     bad = bad_nodes([*known, *new], policy, now=seen.now)
     nodes = tuple(sorted(node.node for node in bad))
@@ -179,5 +179,6 @@ def _told(verdict: Verdict) -> str:
 
 
 def _give_up(verdict: Verdict, spent: str) -> str:
-    what = verdict.advice or "Mend the cause, then `fsdpq requeue`"
-    return f"{verdict.why}. {spent[0].upper()}{spent[1:]}, so it is not tried again. {what}"
+    what = verdict.advice.rstrip(".") or "Mend the cause"
+    why = f"{verdict.why}. {spent[0].upper()}{spent[1:]}, so it is not tried again"
+    return f"{why}. {what}; then `fsdpq requeue`"

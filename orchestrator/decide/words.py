@@ -193,6 +193,7 @@ class Replace:
         requeue: Whether putting the same job back will do.
         nodes: How many nodes the new one has; None for as many as the plan says.
         exclude: Nodes to leave out.
+        suspects: Nodes that the end of the job speaks against.
     """
 
     key: str
@@ -202,6 +203,7 @@ class Replace:
     requeue: bool = False
     nodes: int | None = None
     exclude: tuple[str, ...] = ()
+    suspects: tuple[str, ...] = ()
 
 
 Action = Wait | Over | Exclude | StartNow | CancelJobs | Restart | Replace

@@ -31,6 +31,8 @@ def test_back_on_the_remaining_nodes(
     assert host not in status["attempts"][1]["nodes"]
     first, second = status["attempts"]
     assert second["first_step"] == 5
+    # Where it was the batch host that died, nobody was left to write it down.
+    assert first["cause"] in ("node failure", "put back by Slurm"), run.output.read_text()
     assert first["steps_lost"] == first["last_step"] - 4
     assert len(user.all_jobs()) == 1
     done = [line["step"] for line in steps(run) if line["attempt"] == 2]

@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 
 from orchestrator import plan as planning
-from orchestrator.attempt import Attempt, RankError
+from orchestrator.attempt import Attempt, Finding, RankError, Weight
+from orchestrator.cause import Cause
 from orchestrator.decide import History, Observation, Policy, Restarted
 from orchestrator.errors import SpecError
 from orchestrator.fields import validate
@@ -91,6 +92,16 @@ def rank_error(exception: str = "ValueError: bad batch", **changes: Any) -> Rank
     """Return the exception that ended rank 3."""
     fields: dict[str, Any] = {"rank": 3, "node": "n2", "step": 41, "at": NOW - 61.0}
     return RankError(**{**fields, **changes}, exception=exception)
+
+
+def finding(
+    kind: str = "exception",
+    cause: Cause = Cause.WORKER_ERROR,
+    weight: Weight = Weight.OWN,
+    **changes: Any,
+) -> Finding:
+    """Return a piece of evidence without rank or node."""
+    return Finding(kind=kind, cause=cause, weight=weight, **{"what": f"it was {kind}", **changes})
 
 
 def seen(*jobs: JobRecord, **changes: Any) -> Observation:

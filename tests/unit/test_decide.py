@@ -28,7 +28,7 @@ from orchestrator.decide import (
 )
 from orchestrator.scheduler import JobState
 
-from .builders import NOW, POLICY, attempt, job, past, rank_error, seen
+from .builders import NOW, POLICY, attempt, finding, job, past, rank_error, seen
 
 S = JobState
 STATES = {"pending", "starting", "running", "stopping", "requeued", "waiting", "held"} | {
@@ -283,8 +283,8 @@ ENDS = {
     S.BOOT_FAIL: Cause.NODE_FAILURE,
     S.FAILED: Cause.WORKER_ERROR,
     S.COMPLETED: Cause.WORKER_ERROR,
-    S.LAUNCH_FAILED: Cause.WORKER_ERROR,
-    S.RECONFIG_FAIL: Cause.WORKER_ERROR,
+    S.LAUNCH_FAILED: Cause.LAUNCH,
+    S.RECONFIG_FAIL: Cause.LAUNCH,
     S.REVOKED: Cause.WORKER_ERROR,
 }
 
@@ -674,3 +674,22 @@ def test_a_mistake_that_no_restart_mends_is_not_repeated(error: str) -> None:
     action = act(seen(job(state=S.FAILED), attempt=attempt(error=rank_error(error))))
     assert isinstance(action, Over)
     assert action.cause is Cause.CONFIGURATION
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["OutOfMemoryError: CUDA out of memory", "OSError: [Errno 28] No space left on device"],
+)
+def test_what_a_restart_only_repeats_is_given_up_with_what_to_do(error: str) -> None:
+    action = act(seen(job(state=S.FAILED), attempt=attempt(error=rank_error(error))))
+    assert isinstance(action, Over)
+    assert action.record
+
+
+@pytest.mark.parametrize(
+    "cause", [Cause.LAUNCH, Cause.NODE_CHECK, Cause.GPU_FAILURE, Cause.FABRIC, Cause.HANG]
+)
+def test_what_may_be_a_nodes_fault_is_tried_again_but_not_for_ever(cause: Cause) -> None:
+    what = seen(job(state=S.FAILED), attempt=attempt(findings=(finding("x", cause),)))
+    assert isinstance(act(what), Restart)
+    assert isinstance(act(what, past(restarts=((cause, None),) * 10)), Over)

@@ -52,8 +52,8 @@ def test_what_machines_do_does_not_use_up_what_the_program_may(other: Cause) -> 
     assert not spent(Cause.WORKER_ERROR, [(other, 5)] * 4, 5)
 
 
-@pytest.mark.parametrize("first", budget.PROGRAM)
-@pytest.mark.parametrize("second", budget.PROGRAM)
+@pytest.mark.parametrize("first", sorted(budget.PROGRAM))
+@pytest.mark.parametrize("second", sorted(budget.PROGRAM))
 def test_different_faults_of_the_program_share_one_budget(first: Cause, second: Cause) -> None:
     assert spent(second, [(first, 5)] * 3, 5)
 

@@ -29,7 +29,7 @@ from orchestrator.scheduler import JobRecord, JobState
 from .builders import NOW, POLICY, attempt, job, past, rank_error, seen
 
 S = JobState
-N7 = Suspicion("n7", Cause.GPU_FAILURE, NOW - 10, 1)
+N7 = Suspicion("n7", Cause.GPU_FAILURE, NOW - 10, 1, proof=True)
 REQUEUED = job(state=S.PENDING, reason="BeginTime", restart=1, submit=NOW - 5)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator import facts
+from orchestrator.evidence import reading
 from orchestrator.layout import AttemptLayout, RunLayout
 
 from .builders import make_run
@@ -226,3 +227,15 @@ def test_values_of_another_type_are_none(run: RunLayout, value: object) -> None:
     assert found.restart == 0
     assert (found.started_at, found.ended_at, found.last_step) == (None, None, None)
     assert found.quarantined == ()
+
+
+def test_logs_that_cannot_be_read_tell_nothing(
+    run: RunLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(116, "Stale file handle")
+
+    attempt(run, start=START)
+    monkeypatch.setattr(reading, "read", fail)
+    (found,) = facts.attempts(run)
+    assert facts.ended(run, found) == found

@@ -43,7 +43,7 @@ FIELDS = [
 ]
 
 FAKE_PYTHON = """#!/bin/bash
-[ "$2" != orchestrator.monitor ] || exit 0
+[[ $2 != orchestrator.monitor && $2 != orchestrator.preflight ]] || exit 0
 printf '%s\\0' "$PWD" "$@" >"$FUZZ_OUT/argv"
 env -0 >"$FUZZ_OUT/env"
 """

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from orchestrator.classify import Cause
-from orchestrator.nodes import Suspicion, bad_nodes, describe
+from orchestrator.classify import Cause, Verdict
+from orchestrator.nodes import Suspicion, bad_nodes, describe, suspicions
 from orchestrator.policy import Policy
 
 from .builders import NOW
@@ -18,7 +18,8 @@ POLICY = Policy(exclude_after=2, forget_s=1000.0, max_excluded=2)
 def suspect(
     node: str, cause: Cause = Cause.WORKER_ERROR, ago: float = 10.0, attempt: int | None = None
 ) -> Suspicion:
-    return Suspicion(node, cause, NOW - ago, attempt)
+    proof = cause in (Cause.GPU_FAILURE, Cause.NODE_CHECK)
+    return Suspicion(node, cause, NOW - ago, attempt, proof)
 
 
 def names(*suspicions: Suspicion, policy: Policy = POLICY) -> list[str]:
@@ -59,6 +60,26 @@ def test_never_more_nodes_than_allowed_and_the_worst_first() -> None:
     assert names(*weak, *proof) == ["n3", "n2"]
     none = dataclasses.replace(POLICY, max_excluded=0)
     assert names(*weak, *proof, policy=none) == []
+
+
+@pytest.mark.parametrize(
+    ("verdict", "found"),
+    [
+        (Verdict(Cause.GPU_FAILURE, "", suspects=("n1",), node="n2"), [("n1", True)]),
+        (Verdict(Cause.FABRIC, "", suspects=("n1", "n2")), [("n1", False), ("n2", False)]),
+        (Verdict(Cause.WORKER_ERROR, "", node="n2"), [("n2", False)]),
+        # A GPU that failed somewhere, and nothing says that it was this node's.
+        (Verdict(Cause.GPU_FAILURE, "", node="n2"), [("n2", False)]),
+        (Verdict(Cause.GPU_MEMORY, "", node="n2"), []),
+        (Verdict(Cause.CONFIGURATION, "", suspects=("n1",)), []),
+        (Verdict(Cause.PREEMPTED, "", node="n1"), []),
+        (Verdict(Cause.WORKER_ERROR, ""), []),
+    ],
+)
+def test_what_an_end_says_against_nodes(verdict: Verdict, found: list[tuple[str, bool]]) -> None:
+    made = suspicions(verdict, at=NOW, attempt=3)
+    assert [(item.node, item.proof) for item in made] == found
+    assert all(item.attempt == 3 for item in made)
 
 
 def test_said_in_one_line() -> None:

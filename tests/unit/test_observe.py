@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from orchestrator import observe, store
+from orchestrator.classify import Cause
 from orchestrator.decide import Over, Restarted, decide
 from orchestrator.errors import QueryError
 from orchestrator.history import history
 from orchestrator.layout import RunLayout
-from orchestrator.scheduler import Answer, Ids, JobRecord, no_ids
+from orchestrator.scheduler import Answer, Ids, JobRecord, JobState, no_ids
 from orchestrator.sight import Sight
 
-from .builders import job, make_run
+from .builders import attempt, job, make_run, past, seen
 
 
 @dataclass
@@ -191,3 +192,40 @@ def test_the_history_survives_the_disk(run: RunLayout) -> None:
     assert past.submitted == ("7",)
     assert past.restarts == (Restarted("preempted", 3),)
     assert json.loads(run.events.read_text().splitlines()[0])["kind"] == "submitting"
+
+
+# --- logs are read only where an end is to be decided on ----------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("jobs", "changes", "read"),
+    [
+        ([JobState.FAILED], {}, True),
+        ([], {}, True),
+        ([JobState.RUNNING], {}, False),
+        ([JobState.PENDING, JobState.FAILED], {}, False),
+        ([], {"silent": "Connection refused"}, False),
+        ([JobState.FAILED], {"finished": True}, False),
+        ([JobState.FAILED], {"cancelled_at": 5.0}, False),
+    ],
+)
+def test_whose_logs_are_read(jobs: list[JobState], changes: dict[str, Any], read: bool) -> None:
+    what = seen(*(job(state=state) for state in jobs), attempt=attempt(), **changes)
+    assert observe._to_be_judged(what, past()) is read
+    over = Over("failed", "x", Cause.WORKER_ERROR)
+    assert not observe._to_be_judged(what, past(gave_up=over))
+
+
+def test_an_end_is_seen_with_its_evidence(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "llama", job_name="llama-1")
+    layout = run.attempt(1)
+    layout.errors.mkdir(parents=True)
+    layout.start.write_text('{"job_id": "7", "restart": 0, "nodes": "n[1-2]"}')
+    run.output.write_text(
+        "2026-11-29 22:00:00 fsdpq: attempt 1: job 7, restart 0, on n[1-2]\n"
+        "srun: error: Node failure on n2\n"
+    )
+    asked = Asked(Answer((job("7", JobState.FAILED),)))
+    (sight,) = observe.look([(run, store.load_plan(run))], asked)
+    assert sight.seen.attempt is not None
+    assert [f.kind for f in sight.seen.attempt.findings] == ["node-failure"]

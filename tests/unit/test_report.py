@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator import report
-from orchestrator.attempt import Attempt
+from orchestrator.attempt import Attempt, Weight
 from orchestrator.classify import Cause, Verdict
 from orchestrator.decide import (
     Action,
@@ -29,7 +29,7 @@ from orchestrator.report import DrillReport, Status
 from orchestrator.scheduler import JobState
 from orchestrator.sight import Sight
 
-from .builders import NOW, attempt, job, past, plan, rank_error, seen
+from .builders import NOW, attempt, finding, job, past, plan, rank_error, seen
 
 KEYS = {"run", "state", "job_id", "attempt", "step", "steps_total", "checkpoint_step"} | {
     *("cause", "next", "attempts"),
@@ -221,20 +221,47 @@ def test_the_job_is_the_live_one_or_the_one_that_was_submitted_last() -> None:
         ({"action": "finished"}, "finished", "finished"),
         ({"outcome": "stopped", "noticed": True, "action": "requeue"}, "stopped", "notice, saved"),
         ({"error": rank_error()}, "failed", "worker error"),
-        ({"outcome": "no_checkpoint"}, "failed", "no_checkpoint"),
+        ({"outcome": "no_checkpoint"}, "failed", "no usable checkpoint"),
         ({"noticed": True}, "ended", "notice, not saved"),
         ({}, "ended", "ended without notice"),
     ],
 )
 def test_how_an_earlier_attempt_ended(changes: dict[str, Any], state: str, cause: str) -> None:
-    found = status(seen(job(restart=1)), RUNNING, attempt(1, **changes), attempt(2, restart=1))
+    found = status(seen(job("8")), RUNNING, attempt(1, **changes), attempt(2, job_id="8"))
     assert rows(found, "state") == [state, "running"]
     assert rows(found, "cause") == [cause, None]
 
 
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({}, "put back by Slurm"),
+        ({"noticed": True}, "put back by Slurm"),
+        ({"noticed": True, "action": "none"}, "notice, not saved"),
+        ({"findings": (finding("preempted", Cause.PREEMPTED, Weight.SLURM),)}, "preempted"),
+        (
+            {"findings": (finding("node-failure", Cause.NODE_FAILURE, Weight.SLURM),)},
+            "node failure",
+        ),
+        ({"findings": (finding("requeued", Cause.NOTICE, Weight.ECHO),)}, "put back by Slurm"),
+    ],
+)
+def test_how_an_attempt_ended_that_slurm_started_again(changes: dict[str, Any], cause: str) -> None:
+    found = status(seen(job(restart=1)), RUNNING, attempt(1, **changes), attempt(2, restart=1))
+    assert rows(found, "cause") == [cause, None]
+
+
+def test_slurms_word_beats_the_errors_of_those_that_lived_on() -> None:
+    lost = finding("node-failure", Cause.NODE_FAILURE, Weight.SLURM)
+    first = attempt(1, error=rank_error("VoteError: one is gone"), findings=(lost,))
+    found = status(seen(job(restart=1)), RUNNING, first, attempt(2, restart=1))
+    assert rows(found, "cause") == ["node failure", None]
+
+
 def test_the_last_attempt_ended_for_the_cause_that_was_decided() -> None:
     action = Restart("key", None, Verdict(Cause.PREEMPTED, "preempted"), "preempted")
-    found = status(seen(job(state=JobState.PREEMPTED)), action, attempt(1), attempt(2))
+    earlier = attempt(1, job_id="6")
+    found = status(seen(job(state=JobState.PREEMPTED)), action, earlier, attempt(2))
     assert rows(found, "cause") == ["ended without notice", "preempted"]
     assert found.cause == "preempted"
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator import observe, status, store
-from orchestrator.decide import Wait
+from orchestrator.classify import Cause
+from orchestrator.decide import Over, Wait
 from orchestrator.scheduler import Answer
 from orchestrator.status import last_line
 
@@ -77,3 +78,31 @@ def test_only_a_single_run_is_read_whole(tmp_path: Path) -> None:
     assert whole.attempts[0]["startup_s"] == 10
     # Nothing was published, so both steps will have to be done again.
     assert (whole.attempts[0]["lost_s"], whole.attempts[0]["saving_s"]) == (20, 4)
+
+
+def test_why_slurm_started_a_job_again_is_read_for_a_single_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "llama", job_name="llama-1")
+    log = ""
+    for number, reason in ((1, "DUE TO PREEMPTION ***"), (2, "")):
+        folder = run.attempt(number).root
+        folder.mkdir()
+        start = {"job_id": "7", "restart": number - 1, "nodes": "n[1-2]"}
+        (folder / "start.json").write_text(json.dumps(start))
+        log += (
+            f"2026-11-29 22:00:00 fsdpq: attempt {number}: job 7, restart {number - 1}, on n[1-2]\n"
+        )
+        if reason:
+            log += f"slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-29T22:10:01 {reason}\n"
+    run.output.write_text(log)
+    asked = Asked(Answer((job("7", restart=1),)))
+    (sight,) = observe.look([(run, store.load_plan(run))], asked)
+    wait = Wait("running", "it runs")
+    found = [status.of(sight, wait, whole=deep) for deep in (True, False)]
+    causes = [[row["cause"] for row in item.attempts] for item in found]
+    assert causes == [["preempted", None], ["put back by Slurm", None]]
+    (given_up,) = observe.look([(run, store.load_plan(run))], Asked(Answer(())))
+    over = Over("failed", "x", Cause.WORKER_ERROR)
+    run.output.write_text(log + "srun: error: Node failure on n2\n")
+    found = [status.of(given_up, over, whole=True)]
+    assert found[0].error is None
+    assert [row["state"] for row in found[0].attempts] == ["ended", "ended"]

@@ -361,7 +361,8 @@ def test_the_budget_counts_over_passes_and_watchers(
             number = len(list(run.attempts.iterdir())) + 1
             folder = run.attempt(number)
             folder.errors.mkdir(parents=True)
-            start = {"job_id": "7", "restart": count, "nodes": "n1", "started_at": now}
+            node = f"n{number}"  # another one each time, so that none is suspected
+            start = {"job_id": "7", "restart": count, "nodes": node, "started_at": now}
             folder.start.write_text(json.dumps(start))
             error = dataclasses.asdict(rank_error())
             (folder.errors / "rank-3.json").write_text(json.dumps(error))
