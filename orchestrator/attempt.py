@@ -15,6 +15,40 @@ class RankError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hang:
+    """An attempt that makes no progress any more.
+
+    Attributes:
+        why: One sentence: for how long, which rank did not arrive, where it and the others stand.
+        idle_s: Seconds without progress.
+        over_s: Seconds since the limit passed.
+        ranks: The ranks that the others wait for; empty where that is not known.
+        nodes: The nodes of these ranks.
+    """
+
+    why: str
+    idle_s: float
+    over_s: float
+    ranks: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Straggler:
+    """A rank that the others wait for at each step.
+
+    Attributes:
+        share: The part of a step that is lost by it, 0 to 1.
+        why: One sentence, with its node, and its GPU's clock where that is known.
+    """
+
+    rank: int
+    node: str
+    share: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One start of the script, as its own files tell it.
 
@@ -24,6 +58,7 @@ class Attempt:
         outcome: How the workers say it ended, "" where they said nothing.
         action, why: What the batch shell did at its end, "" where it did not get there.
         quarantined: Checkpoints it found damaged, as (step, reason).
+        hang, straggler: Looked for only while it may be alive, by `facts.latest`.
     """
 
     number: int
@@ -43,3 +78,5 @@ class Attempt:
     heard_at: float | None
     quarantined: tuple[tuple[int, str], ...]
     error: RankError | None
+    hang: Hang | None = None
+    straggler: Straggler | None = None
