@@ -58,7 +58,8 @@ class Attempt:
         outcome: How the workers say it ended, "" where they said nothing.
         action, why: What the batch shell did at its end, "" where it did not get there.
         quarantined: Checkpoints it found damaged, as (step, reason).
-        hang, straggler: Looked for only while it may be alive, by `facts.latest`.
+        hang, straggler: Looked for by `facts.latest` only, and until the batch shell has ended it.
+            They mean something only while its job runs: files of a killed attempt stay as they are.
     """
 
     number: int

@@ -1,9 +1,11 @@
 """What the run directory tells about a run's attempts. Reads, never writes."""
 
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator import store
+from orchestrator import store, vitals
 from orchestrator.attempt import Attempt, RankError
 from orchestrator.layout import AttemptLayout, RunLayout
 
@@ -32,7 +34,17 @@ def attempts(layout: RunLayout) -> list[Attempt]:
 def latest(layout: RunLayout) -> Attempt | None:
     """Return the newest attempt without reading the metrics of the whole run."""
     numbers = _numbers(layout)
-    return _attempt(layout.attempt(numbers[-1]), numbers[-1], None) if numbers else None
+    return _with_vitals(layout, numbers[-1]) if numbers else None
+
+
+def _with_vitals(layout: RunLayout, number: int) -> Attempt:
+    """Return an attempt with what its nodes say of it, unless its batch shell has ended it."""
+    files = layout.attempt(number)
+    attempt = _attempt(files, number, None)
+    if attempt.action:
+        return attempt
+    hang, straggler = vitals.read(files, now=time.time())
+    return replace(attempt, hang=hang, straggler=straggler)
 
 
 def _numbers(layout: RunLayout) -> list[int]:

@@ -76,7 +76,7 @@ class Stuck:
 def members(reports: Iterable[NodeReport], *, now: float) -> tuple[Member, ...]:
     """Return the ranks of an attempt that have not ended, in order."""
     found = [
-        Member(rank=rank, node=report.node, fresh=_is_fresh(report, now), age_s=now - report.at)
+        Member(rank=rank, node=report.node, fresh=is_fresh(report, now), age_s=now - report.at)
         for report in reports
         for rank in report.ranks
         if rank.alive or rank.phase != ENDING
@@ -84,7 +84,8 @@ def members(reports: Iterable[NodeReport], *, now: float) -> tuple[Member, ...]:
     return tuple(sorted(found, key=lambda member: member.rank.rank))
 
 
-def _is_fresh(report: NodeReport, now: float) -> bool:
+def is_fresh(report: NodeReport, now: float) -> bool:
+    """Return whether a node's report is new enough to rely on, at ``now``."""
     return abs(now - report.at) <= FRESH_S
 
 
@@ -151,22 +152,33 @@ def _culprit(found: Stuck, places: Mapping[int, Place]) -> tuple[tuple[int, ...]
 
 def _behind(known: Sequence[Member], places: Mapping[int, Place]) -> list[Member]:
     """Return the ranks that are behind the others, by the first evidence that tells some apart."""
-    by_rank = {member.rank.rank: member for member in known}
-    here = {rank: at for rank, at in places.items() if rank in by_rank}
-    common = Counter(at.key for at in here.values()).most_common(1)
-    stacks = [
-        [r for r, at in here.items() if not at.meets] if any(p.meets for p in here.values()) else [],
-        [r for r, at in here.items() if common and common[0][1] > len(here) / 2 != 0]
-        and [r for r, at in here.items() if at.key != common[0][0]],
-        [r for r in by_rank if r not in here] if here else [],
-    ]
-    candidates = [
+    standing = {m.rank.rank: at for m in known if (at := places.get(m.rank.rank))}
+    suspects = (
         _lowest_steps(known),
         [m for m in known if not m.rank.waiting],
         _fewest_collectives(known),
-        *([by_rank[rank] for rank in ranks] for ranks in stacks),
-    ]
-    return next((few for group in candidates if (few := _minority(group, known))), [])
+        _at_work(known, standing),
+        _elsewhere(known, standing),
+        [m for m in known if standing and m.rank.rank not in standing],
+    )
+    return next((few for group in suspects if (few := _minority(group, known))), [])
+
+
+def _at_work(known: Sequence[Member], standing: Mapping[int, Place]) -> list[Member]:
+    """Return the ranks whose stacks wait for nobody, where those of others do."""
+    if not any(at.meets for at in standing.values()):
+        return []
+    return [m for m in known if m.rank.rank in standing and not standing[m.rank.rank].meets]
+
+
+def _elsewhere(known: Sequence[Member], standing: Mapping[int, Place]) -> list[Member]:
+    """Return the ranks that stand elsewhere than most of them do."""
+    for key, count in Counter(at.key for at in standing.values()).most_common(1):
+        if count > len(standing) / 2:
+            return [
+                m for m in known if standing.get(m.rank.rank) and standing[m.rank.rank].key != key
+            ]
+    return []
 
 
 def _minority(group: Sequence[Member], known: Sequence[Member]) -> list[Member]:

@@ -13,7 +13,7 @@
   no-progress         how many attempts in a row stopped without a new step (batch shell)
   metrics.jsonl       one line a step, from rank 0
   checkpoints/step-N/ published checkpoints only
-  attempts/N/         one start of the script
+  attempts/N/         one start of the script; nodes/ and stacks/ in it say how far its ranks are
   claims/             who restarts what, so that two watchers never do the same
   submitit/           submitit's own folder
 """
@@ -45,7 +45,7 @@ class AttemptLayout:
 
     @property
     def progress(self) -> Path:
-        """JSON from rank 0, replaced at most once a second: step, at."""
+        """JSON from rank 0, replaced at most once a second: step, at, phase, limit_s."""
         return self.root / "progress.json"
 
     @property
@@ -62,6 +62,16 @@ class AttemptLayout:
     def logs(self) -> Path:
         """Folder of torchrun's logs, one folder a node."""
         return self.root / "logs"
+
+    @property
+    def nodes(self) -> Path:
+        """Folder of what the monitor of each node says of its ranks: K.json."""
+        return self.root / "nodes"
+
+    @property
+    def stacks(self) -> Path:
+        """Folder of the Python stacks of ranks that made no progress any more: rank-R.txt."""
+        return self.root / "stacks"
 
 
 @dataclass(frozen=True, slots=True)

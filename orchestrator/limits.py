@@ -6,7 +6,7 @@ minutes; what happens once (imports, loading, compilation) and saves have limits
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from statistics import median
 
 OFF = "off"
@@ -69,7 +69,7 @@ class Limits:
         pairs = (item.partition("=") for item in text.split(","))
         given = {name.strip(): _positive(value) for name, _, value in pairs}
         known = {name: value for name in _NUMBERS if (value := given.get(name)) is not None}
-        return cls(**known)
+        return replace(cls(), **known)
 
 
 _NUMBERS = tuple(field.name for field in fields(Limits) if field.name != "enabled")

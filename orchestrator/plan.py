@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from orchestrator.errors import SpecError
 from orchestrator.layout import RunLayout
+from orchestrator.limits import Limits
 from orchestrator.profile import GpuProfile, PartitionProfile, SiteProfile
 from orchestrator.spec.job import JobSpec
 
@@ -36,6 +37,7 @@ class LaunchPlan:
         env: Exported on every node, in order; the job's own values come last and win.
         program: What torchrun starts: options and arguments after its own.
         max_no_progress: Attempts in a row that may stop without a newer checkpoint.
+        hang: How long a rank may make no progress.
     """
 
     run: str
@@ -56,6 +58,7 @@ class LaunchPlan:
     max_no_progress: int
     delay_s: int
     steps_total: int | None
+    hang: Limits = field(default_factory=Limits)
 
     @property
     def world_size(self) -> int:
@@ -118,6 +121,7 @@ def plan(
         max_no_progress=spec.restart.max_no_progress,
         delay_s=spec.restart.delay_s,
         steps_total=spec.train.steps if spec.train else None,
+        hang=spec.hang.limits(),
     )
 
 

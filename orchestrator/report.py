@@ -30,6 +30,8 @@ class Status:
     quarantined: tuple[tuple[int, str], ...]
     error: dict[str, Any] | None
     attempts: tuple[dict[str, Any], ...]
+    hang: str | None = None
+    straggler: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON's types."""
@@ -65,6 +67,8 @@ def status(
         for index in range(len(attempts))
     ]
     error = newest.error if newest else None
+    told = sight.seen.attempt
+    live = told if told is not None and _alive(told, sight) else None
     ended = [row["cause"] for row in rows if row["cause"]]
     return Status(
         run=sight.layout.name,
@@ -88,6 +92,8 @@ def status(
             "exception": error.exception,
         },
         attempts=tuple(rows),
+        hang=live.hang.why if live and live.hang else None,
+        straggler=live.straggler.why if live and live.straggler else None,
     )
 
 
@@ -240,6 +246,10 @@ def details(item: Status) -> str:
     lines = [overview([item]), "", columns(rows)]
     for step, reason in item.quarantined:
         lines.append(f"quarantined: checkpoint of step {step}: {reason}")
+    if item.hang is not None:
+        lines.append(f"hangs: {item.hang}")
+    if item.straggler is not None:
+        lines.append(f"slow: {item.straggler}")
     if item.error is not None:
         lines.append(
             f"rank {item.error['rank']} on {item.error['node']}: {item.error['exception']}"

@@ -57,9 +57,9 @@ class Place:
 
 
 def place(text: str) -> Place | None:
-    """Return where the main thread stands, by the last dump in ``text``; None without one.
+    r"""Return where the main thread stands, by the last dump in ``text``; None without one.
 
-    >>> print(place('Thread 0x1 (most recent call first):\\n  File "/w/a.py", line 7 in load\\n'))
+    >>> print(place('Thread 0x1 (most recent call first):\n  File "/w/a.py", line 7 in load\n'))
     load (a.py:7)
     """
     frames = main_thread(text)
@@ -101,7 +101,9 @@ def main_thread(text: str) -> list[Frame]:
 def _frames(block: str) -> list[Frame]:
     found = (_FRAME.fullmatch(line) for line in block.splitlines())
     return [
-        Frame(match["function"], match["file"], int(match["line"]) if "?" not in match["line"] else 0)
+        Frame(
+            match["function"], match["file"], int(match["line"]) if "?" not in match["line"] else 0
+        )
         for match in found
         if match
     ]

@@ -28,13 +28,13 @@ def straggler(reports: Iterable[NodeReport], *, now: float) -> Straggler | None:
 
 
 def _by_waiting(known: Sequence[Member]) -> Straggler | None:
-    waits = {member: member.rank.wait_s for member in known}
-    steps = [member.rank.step_s for member in known if member.rank.step_s]
-    told = {member: wait for member, wait in waits.items() if wait is not None}
-    if len(told) < len(known) or not steps:
+    waits = {m.rank.rank: m.rank.wait_s for m in known if m.rank.wait_s is not None}
+    steps = [m.rank.step_s for m in known if m.rank.step_s]
+    if len(waits) < len(known) or not steps:
         return None
-    slow = min(known, key=lambda member: told[member])
-    gap = median(told[member] for member in known if member is not slow) - told[slow]
+    slow = min(known, key=lambda member: waits[member.rank.rank])
+    least = waits.pop(slow.rank.rank)
+    gap = median(waits.values()) - least
     step_s = median(steps)
     if gap < _LEAST_S or gap < _SHARE * step_s:
         return None

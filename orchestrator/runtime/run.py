@@ -8,14 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+from orchestrator.beat import RESUMING, SAVING
 from orchestrator.checkpoint import Checkpoint, newest_complete
 from orchestrator.checkpoint.durable import write_json
 from orchestrator.errors import CheckpointError, FsdpqError, RunError
+from orchestrator.limits import Limits
 from orchestrator.runtime import resuming, saving
 from orchestrator.runtime.alone import Agreement, Alone
 from orchestrator.runtime.environment import Environment, read_environment
 from orchestrator.runtime.fence import check_fence
+from orchestrator.runtime.meeting import Meeting
 from orchestrator.runtime.notices import Notice, NoticeBoard, end_with_parent
+from orchestrator.runtime.pulse import Pulse
 from orchestrator.runtime.reports import Outcome, status, write_status
 from orchestrator.runtime.votes import decode, encode
 
@@ -53,25 +57,40 @@ def _attach(ranks: Agreement | None) -> "Run":
     board.watch()
     if env.under_torchrun:
         end_with_parent()
-    return Run(env, board, ranks=ranks)
+    local_dir = os.environ.get("FSDPQ_LOCAL_DIR")
+    pulse = Pulse(
+        env,
+        limits=Limits.from_text(os.environ.get("FSDPQ_HANG", "")),
+        local_dir=Path(local_dir) if local_dir else None,
+    )
+    pulse.start()
+    return Run(env, board, ranks=ranks, pulse=pulse)
 
 
 class Run:
     """One worker's view of its run. Methods marked "collective" must be called by all ranks."""
 
     def __init__(
-        self, env: Environment, board: NoticeBoard, *, ranks: Agreement | None = None
+        self,
+        env: Environment,
+        board: NoticeBoard,
+        *,
+        ranks: Agreement | None = None,
+        pulse: Pulse | None = None,
     ) -> None:
         self.env = env
         self.step = 0
         self._board = board
-        self._ranks: Agreement | None = Alone() if env.world_size == 1 else ranks
+        self._pulse = pulse or Pulse(env)
+        alone = Alone() if env.world_size == 1 else ranks
+        self._ranks: Agreement | None = Meeting(alone, self._pulse) if alone else None
         self._first_step: int | None = None
         self._saved_step: int | None = None
         self._verify: resuming.Verify = "full"
         self._quarantined: list[resuming.SetAside] = []
         self._rejected: list[tuple[Checkpoint, str]] = []
         self._beat_at = self._marks_at = float("-inf")
+        self._stepped = False
 
     @property
     def already_finished(self) -> bool:
@@ -102,12 +121,14 @@ class Run:
         """
         self._verify = verify
         ranks = self._agreement()
-        if ranks is None and self.env.rank != 0:
-            chosen = resuming.wait_for_resume(self.env, timeout_s=_RESUME_WAIT_S)
-        else:
-            choice = resuming.choose(ranks or Alone(), self.env, verify=verify)
-            chosen = self._settle(choice, required=required)
-        return self._start_from(chosen)
+        with self.busy(RESUMING):
+            if ranks is None and self.env.rank != 0:
+                with self._pulse.waiting():
+                    chosen = resuming.wait_for_resume(self.env, timeout_s=_RESUME_WAIT_S)
+            else:
+                choice = resuming.choose(ranks or Alone(), self.env, verify=verify)
+                chosen = self._settle(choice, required=required)
+            return self._start_from(chosen)
 
     def reject(self, checkpoint: Checkpoint, *, reason: str) -> Checkpoint:
         """Return the next older checkpoint, as ``checkpoint`` did not load. Collective.
@@ -121,8 +142,9 @@ class Run:
         """
         self._rejected.append((checkpoint, reason))
         ranks = self._need_ranks("reject")
-        choice = resuming.choose(ranks, self.env, verify=self._verify, before=checkpoint.step)
-        chosen = self._settle(choice, required=True)
+        with self.busy(RESUMING):
+            choice = resuming.choose(ranks, self.env, verify=self._verify, before=checkpoint.step)
+            chosen = self._settle(choice, required=True)
         self._start_from(chosen)
         assert chosen is not None  # _settle raises without one
         return chosen
@@ -188,6 +210,8 @@ class Run:
             SupersededError: A newer attempt has started; only rank 0 looks.
         """
         self.step = step
+        self._pulse.step(step)
+        self._stepped = True
         now = time.monotonic()
         if self.env.rank != 0 or now - self._beat_at < _HEARTBEAT_S:
             return
@@ -195,6 +219,29 @@ class Run:
         check_fence(self.env)
         self._quarantine_rejected()
         self._write_progress(step)
+
+    @contextlib.contextmanager
+    def busy(self, what: str, *, limit_s: float | None = None) -> Iterator[None]:
+        """Say that the block does something else than steps, so that it is not taken for a hang.
+
+        Saves and resumes by way of the run say so by themselves; an evaluation of many minutes, or
+        the loading of weights, does not. Each rank may say it for itself.
+
+        Args:
+            what: A word for it, such as "evaluating".
+            limit_s: After how many seconds it hangs; `hang.save_s` of the job, if left out, or
+                more where blocks like this took long before.
+        """
+        with self._pulse.phase(what, limit_s):
+            self._tell_phase()
+            yield
+        self._tell_phase()
+
+    def _tell_phase(self) -> None:
+        """Say on the shared disk what rank 0 is at, for readers of a node without a monitor."""
+        if self.env.rank == 0:
+            with contextlib.suppress(OSError):
+                self._write_progress(self.step if self._stepped else None)
 
     def noticed(self) -> Notice | None:
         """Return this rank's own notice; the other ranks may not have one.
@@ -211,12 +258,13 @@ class Run:
         return Notice("CANCEL", time.time(), "mark") if self.env.run.cancelled.exists() else None
 
     def should_stop(
-        self, *, timeout_s: float = 300.0, term_timeout_s: float = 10.0
+        self, *, timeout_s: float = 600.0, term_timeout_s: float = 10.0
     ) -> Notice | None:
         """Return the notice for which all ranks stop after this step, or None. Collective.
 
         Args:
-            timeout_s: How long to wait for the other ranks.
+            timeout_s: How long to wait for the other ranks. Longer than `hang.min_s`, so that by
+                then the stacks of a rank that does not come have been written.
             term_timeout_s: The same after a SIGTERM, when there is little time left to save.
 
         Raises:
@@ -224,7 +272,10 @@ class Run:
         """
         own = self.noticed()
         wait_s = term_timeout_s if own is not None and own.urgent else timeout_s
-        (most,) = self._need_ranks("should_stop").maximum([encode(own)], timeout_s=wait_s)
+        ranks, began = self._need_ranks("should_stop"), time.monotonic()
+        (most,) = ranks.maximum([encode(own)], timeout_s=wait_s)
+        if self._stepped:
+            self._pulse.waited(time.monotonic() - began)
         return own if own is not None and encode(own) == most else decode(most)
 
     def agreed(self, fine: bool, *, timeout_s: float = 3600.0) -> bool:
@@ -254,6 +305,11 @@ class Run:
             CheckpointError: It was not saved.
             SupersededError: A newer attempt has started.
         """
+        with self.busy(SAVING), self._save(step, keep_last, keep_every) as folder:
+            yield folder
+
+    @contextlib.contextmanager
+    def _save(self, step: int, keep_last: int, keep_every: int | None) -> Iterator[Path]:
         ranks = self._need_ranks("checkpoint")
         self._quarantine_rejected()
         temporary = saving.begin(ranks, self.env, step=step)
@@ -311,12 +367,16 @@ class Run:
 
     def _report(self, outcome: Outcome, *, step: int, saved: int | None, reason: str) -> None:
         self.step = step
+        self._pulse.end()
         if self.env.rank == 0:
             self._write_progress(step)
             write_status(self.env, self._status(outcome, step=step, saved=saved, reason=reason))
 
-    def _write_progress(self, step: int) -> None:
-        write_json(self.env.files.progress, {"step": step, "at": time.time()}, durable=False)
+    def _write_progress(self, step: int | None) -> None:
+        beat = self._pulse.beat
+        told = {} if step is None else {"step": step}
+        content = {**told, "at": time.time(), "phase": beat.phase, "limit_s": beat.limit_s}
+        write_json(self.env.files.progress, content, durable=False)
 
     def _status(
         self, outcome: Outcome, *, step: int, saved: int | None, reason: str
@@ -341,7 +401,7 @@ class Run:
             from orchestrator.runtime import collective
 
             if collective.is_ready():
-                self._ranks = collective.Ranks()
+                self._ranks = Meeting(collective.Ranks(), self._pulse)
         return self._ranks
 
     def _need_ranks(self, what: str) -> Agreement:

@@ -22,6 +22,7 @@ from orchestrator.fields import (
     read_yaml,
     validate,
 )
+from orchestrator.spec.hang import HangSpec
 from orchestrator.spec.train import TrainSpec
 
 Positive = Annotated[int, Field(ge=1, strict=True)]
@@ -67,6 +68,7 @@ class JobSpec(Strict):
     env: EnvVars = Field(default_factory=dict)
     notice: NoticeSpec = NoticeSpec()
     restart: RestartSpec = RestartSpec()
+    hang: HangSpec = HangSpec()
     train: TrainSpec | None = None
     script: Line | None = None
     args: tuple[Line, ...] = ()

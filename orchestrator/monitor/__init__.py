@@ -1,0 +1,1 @@
+"""Watches one node of an attempt, beside torchrun: a process of its own, without torch."""
