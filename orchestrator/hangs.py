@@ -70,7 +70,7 @@ class Stuck:
     @property
     def unheard(self) -> int:
         """How many ranks were never heard of."""
-        return max(m.rank.world_size for m in self.members) - len(self.members)
+        return max(0, max(m.rank.world_size for m in self.members) - len(self.members))
 
 
 def members(reports: Iterable[NodeReport], *, now: float) -> tuple[Member, ...]:

@@ -6,7 +6,7 @@ minutes; what happens once (imports, loading, compilation) and saves have limits
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from statistics import median
 
 OFF = "off"
@@ -68,8 +68,14 @@ class Limits:
             return cls(enabled=False)
         pairs = (item.partition("=") for item in text.split(","))
         given = {name.strip(): _positive(value) for name, _, value in pairs}
-        known = {name: value for name in _NUMBERS if (value := given.get(name)) is not None}
-        return replace(cls(), **known)
+        default = cls()
+        return cls(
+            min_s=given.get("min_s") or default.min_s,
+            factor=given.get("factor") or default.factor,
+            start_s=given.get("start_s") or default.start_s,
+            save_s=given.get("save_s") or default.save_s,
+            max_s=given.get("max_s") or default.max_s,
+        )
 
 
 _NUMBERS = tuple(field.name for field in fields(Limits) if field.name != "enabled")

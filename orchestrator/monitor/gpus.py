@@ -90,7 +90,7 @@ class Gpus:
         text, _ = child.communicate()
         self._found = by_local_rank(parse(text), self._visible) if child.returncode == 0 else {}
         if child.returncode != 0:
-            self._questions.pop(0)
+            del self._questions[:1]  # none is left after one that was killed
             self._asked_at = float("-inf")
 
 
