@@ -64,7 +64,7 @@ class RankReport:
             step=beat.step,
             phase=beat.phase,
             waiting=beat.waiting,
-            idle_s=round(idle_s, 1),
+            idle_s=round(idle_s, 3),
             limit_s=beat.limit_s,
             stalled=beat.limit_s is not None and idle_s > beat.limit_s,
             step_s=beat.step_s,

@@ -60,6 +60,7 @@ class Pulse:
             return
         with contextlib.suppress(OSError, RuntimeError):
             teller = Teller(self, self._env, self._local_dir)
+            teller.tell()  # by now the timer runs, whatever this thread does next
             threading.Thread(target=teller.run, name="fsdpq-beats", daemon=True).start()
 
     # -- what the training thread says ---------------------------------------------------------

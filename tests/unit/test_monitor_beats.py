@@ -296,3 +296,13 @@ def test_which_rank_has_which(visible: str, expected: list[int]) -> None:
     gpus = parse("0, 10, 1, 0x0\n1, 11, [N/A], x\n2, 12, 1, 0x0\nmore, 1, 2, 3\n\n")
     found = by_local_rank(gpus, visible)
     assert [found[rank].sm_mhz for rank in sorted(found)] == expected
+
+
+def test_a_rank_that_has_just_stalled_is_late_to_the_reader_too(node: Node) -> None:
+    node.beat()
+    node.tick()
+    node.tick(after_s=300.02)
+    (rank,) = node.report().ranks
+    assert rank.stalled
+    assert rank.limit_s is not None
+    assert rank.idle_s > rank.limit_s
