@@ -58,6 +58,9 @@ def _by_progress(
     """Return whether the attempt hangs by what rank 0 alone says, where no monitor does."""
     told = store.read_json(layout.progress) or {}
     at, limit_s = number(told.get("at")), number(told.get("limit_s"))
+    # Without a step it is a script that does not tell its steps, or one that starts.
+    if number(told.get("step")) is None:
+        return None
     if at is None or limit_s is None or now - at <= limit_s + _SLACK_S:
         return None
     phase = word(told.get("phase")) or "the work"

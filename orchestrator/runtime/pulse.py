@@ -108,11 +108,14 @@ class Pulse:
         finally:
             self.beat = replace(self.beat, waiting=False)
 
-    def waited(self, seconds: float) -> None:
-        """Say how long the vote after a step waited for the other ranks."""
-        self._waits.append(seconds)
-        if len(self._waits) >= ENOUGH_STEPS:
-            self.beat = replace(self.beat, wait_s=_middle(self._waits))
+    def voted(self, waited_s: float) -> None:
+        """Say that all ranks came to the vote, and how long this one waited for the others.
+
+        That is progress too: a script may vote at each step and never say which step it is.
+        """
+        if self._stepped_at is not None:
+            self._waits.append(waited_s)
+        self.beat = replace(self.beat, moved=time.monotonic(), wait_s=_middle(self._waits))
 
     def end(self) -> None:
         """Say that there are no more steps to come."""

@@ -274,8 +274,7 @@ class Run:
         wait_s = term_timeout_s if own is not None and own.urgent else timeout_s
         ranks, began = self._need_ranks("should_stop"), time.monotonic()
         (most,) = ranks.maximum([encode(own)], timeout_s=wait_s)
-        if self._stepped:
-            self._pulse.waited(time.monotonic() - began)
+        self._pulse.voted(time.monotonic() - began)
         return own if own is not None and encode(own) == most else decode(most)
 
     def agreed(self, fine: bool, *, timeout_s: float = 3600.0) -> bool:

@@ -83,6 +83,13 @@ def test_steps(tmp_path: Path, clock: Clock) -> None:
     assert pulse.beat.limit_s == 500
 
 
+def test_a_vote_is_progress_where_a_script_tells_no_steps(tmp_path: Path, clock: Clock) -> None:
+    run, pulse = make_run(tmp_path)
+    clock.now += 1000
+    run.should_stop()
+    assert (pulse.beat.phase, pulse.beat.moved, pulse.beat.wait_s) == ("starting", 2000, None)
+
+
 def test_a_save_has_a_limit_of_its_own_and_is_no_part_of_a_step(
     tmp_path: Path, clock: Clock
 ) -> None:

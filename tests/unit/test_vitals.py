@@ -111,7 +111,8 @@ def test_rank_0s_own_word(run: RunLayout) -> None:
     [
         {"step": 3, "at": NOW - 9999},  # of an older version
         {"step": 3, "at": NOW - 9999, "limit_s": None},  # hang.enabled: false
-        {"at": "x", "limit_s": 3},
+        {"step": 3, "at": "x", "limit_s": 3},
+        {"at": NOW - 9999, "phase": "starting", "limit_s": 1200.0},  # tells no steps
         {},
     ],
 )
