@@ -24,7 +24,8 @@
 What takes minutes between two steps is wrapped in `run.busy("evaluating")`, or it counts as a hang.
 
 The launcher sets FSDPQ_RUN_DIR, FSDPQ_CHECKPOINT_DIR, FSDPQ_ATTEMPT, FSDPQ_NOTICE_FILE,
-FSDPQ_NOTICE_SIGNALS, FSDPQ_LOCAL_DIR and FSDPQ_HANG (limits in seconds, or "off"); torchrun sets RANK and its like. Without them the script runs on its own.
+FSDPQ_NOTICE_SIGNALS, FSDPQ_LOCAL_DIR and FSDPQ_HANG (limits in seconds, or "off"); torchrun sets
+RANK and its like. Without them the script runs on its own.
 """
 
 from orchestrator.runtime.alone import Agreement
