@@ -201,7 +201,8 @@ class Teller:
 
     def _look_into_it(self) -> None:
         """Bring the stacks to the attempt's folder, then ask the flight recorder."""
-        publish(self._stack, self._published)
+        with contextlib.suppress(OSError):  # the node's monitor tries again
+            publish(self._stack, self._published)
         from orchestrator.runtime import recorder
 
         self._collectives = recorder.dump(self._pulse.beat.rank)
