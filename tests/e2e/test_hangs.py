@@ -84,7 +84,8 @@ def test_a_rank_that_hangs_in_its_step(tmp_path: Path) -> None:
     found: Hang | None = None
     try:
         deadline = time.monotonic() + 200
-        while found is None or "the others in" not in found.why or not all(recorded):
+        words = ("load_batch", "the others in")
+        while not (found and all(word in found.why for word in words) and all(recorded)):
             assert time.monotonic() < deadline, found
             time.sleep(0.2)
             duty.tick()
@@ -96,6 +97,7 @@ def test_a_rank_that_hangs_in_its_step(tmp_path: Path) -> None:
         for child in children:
             child.kill()
             child.wait()
+    assert found is not None
     assert found.ranks == (1,)
     assert "rank 1 on n1 did not arrive: it stands in load_batch (train.py:" in found.why
     assert found.why.endswith("the others in all_reduce")
