@@ -63,22 +63,36 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hang:
-    """An attempt none of whose ranks gets on.
+    """An attempt that makes no progress any more.
 
     Attributes:
-        why: One sentence: for how long, and which rank did not arrive.
-        idle_s: Seconds since a rank last got on.
-        limit_s: How long that may take.
+        why: One sentence: for how long, which rank did not arrive, where it and the others stand.
+        idle_s: Seconds without progress.
+        over_s: Seconds since the limit passed.
+        ranks: The ranks that the others wait for; empty where that is not known.
+        nodes: The nodes of these ranks.
     """
 
     why: str
     idle_s: float
-    limit_s: float
+    over_s: float
+    ranks: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
 
-    @property
-    def overdue_s(self) -> float:
-        """Seconds beyond the limit."""
-        return self.idle_s - self.limit_s
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Straggler:
+    """A rank that the others wait for at each step.
+
+    Attributes:
+        share: The part of a step that is lost by it, 0 to 1.
+        why: One sentence, with its node, and its GPU's clock where that is known.
+    """
+
+    rank: int
+    node: str
+    share: float
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +107,8 @@ class Attempt:
         action, why: What the batch shell did at its end, "" where it did not get there.
         quarantined: Checkpoints it found damaged, as (step, reason).
         findings: What its logs say, the root cause first; read only where `facts.ended` was asked.
+        hang, straggler: Looked for by `facts.latest` only, and until the batch shell has ended it.
+            They mean something only while its job runs: files of a killed attempt stay as they are.
     """
 
     number: int
@@ -114,3 +130,4 @@ class Attempt:
     error: RankError | None
     hang: Hang | None = None
     findings: tuple[Finding, ...] = ()
+    straggler: Straggler | None = None

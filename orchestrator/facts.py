@@ -1,12 +1,13 @@
 """What the run directory tells about a run's attempts. Reads, never writes."""
 
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator import environment, store
+from orchestrator import environment, store, vitals
 from orchestrator.attempt import Attempt, Finding, RankError, Weight
 from orchestrator.environment import Change, Environment
 from orchestrator.evidence import errors, reading
@@ -30,7 +31,17 @@ def attempts(
 def latest(layout: RunLayout) -> Attempt | None:
     """Return the newest attempt without reading the metrics of the whole run."""
     numbers = _numbers(layout)
-    return _attempt(layout.attempt(numbers[-1]), numbers[-1], None) if numbers else None
+    return _with_vitals(layout, numbers[-1]) if numbers else None
+
+
+def _with_vitals(layout: RunLayout, number: int) -> Attempt:
+    """Return an attempt with what its nodes say of it, unless its batch shell has ended it."""
+    files = layout.attempt(number)
+    attempt = _attempt(files, number, None)
+    if attempt.action:
+        return attempt
+    hang, straggler = vitals.read(files, now=time.time())
+    return replace(attempt, hang=hang, straggler=straggler)
 
 
 def newest_job_id(layout: RunLayout) -> str:

@@ -17,12 +17,12 @@
   finished.json       the end mark: the last step is done        (written by the training script)
   cancelled.json      the cancel mark: nobody restarts this run  (written by `fsdpq cancel`)
   overrides.json      what attempts do differently from the job file, such as a smaller micro-batch
-  stalled             there since a rank stood still for too long   (nodes' monitors)
+  stalled             there since a rank stood still for too long   (nodes' monitors and ranks; removed by the next attempt)
   no-progress         how many attempts in a row stopped without a new step (batch shell)
   metrics.jsonl       one line a step, from rank 0
   saves.jsonl         one line a save, from rank 0, and one for each interval that `auto` chose
   checkpoints/step-N/ published checkpoints only
-  attempts/N/         one start of the script
+  attempts/N/         one start of the script; nodes/ and stacks/ in it say how far its ranks are
   environments/       lists of installed packages, one for each that an attempt had
   claims/             who restarts what, so that two watchers never do the same
   submitit/           submitit's own folder
@@ -56,7 +56,7 @@ class AttemptLayout:
 
     @property
     def progress(self) -> Path:
-        """JSON from rank 0, replaced at most once a second: step, at."""
+        """JSON from rank 0, replaced at most once a second: step, at, phase, limit_s."""
         return self.root / "progress.json"
 
     @property
@@ -93,6 +93,16 @@ class AttemptLayout:
     def preflight(self) -> Path:
         """Folder of what the nodes' checks found before the start, one file a node."""
         return self.root / "preflight"
+
+    @property
+    def nodes(self) -> Path:
+        """Folder of what the monitor of each node says of its ranks: K.json."""
+        return self.root / "nodes"
+
+    @property
+    def stacks(self) -> Path:
+        """Folder of the Python stacks of ranks that made no progress any more: rank-R.txt."""
+        return self.root / "stacks"
 
 
 @dataclass(frozen=True, slots=True)

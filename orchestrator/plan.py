@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from orchestrator.clouds import Cloud
 from orchestrator.errors import SpecError
 from orchestrator.layout import RunLayout
+from orchestrator.limits import Limits
 from orchestrator.policy import Policy
 from orchestrator.profile import GpuProfile, PartitionProfile, SiteProfile
 from orchestrator.spec.job import JobSpec
@@ -46,6 +47,7 @@ class LaunchPlan:
         notice_s: How long before the end a notice comes at least: the grace time of the partition
             where it is known, or the lead that the job asks for.
         preflight: Whether each node is checked before torchrun (see `orchestrator.fitness`).
+        hang: How long a rank may make no progress.
     """
 
     run: str
@@ -71,6 +73,7 @@ class LaunchPlan:
     notice_s: int | None = None
     python_path: tuple[str, ...] = ()
     preflight: bool = False
+    hang: Limits = field(default_factory=Limits)
 
     @property
     def world_size(self) -> int:
@@ -137,6 +140,7 @@ def plan(
         notice_lead_s=spec.notice.lead_s,
         notice_s=_notice_s(spec, partition),
         preflight=bool(spec.preflight.checks),
+        hang=spec.hang.limits(),
     )
 
 

@@ -36,6 +36,8 @@ class Status:
     goodput: dict[str, Any] | None = None
     interval: dict[str, Any] | None = None
     environment_changes: tuple[Change, ...] = ()
+    hang: str | None = None
+    straggler: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON's types."""
@@ -79,6 +81,8 @@ def status(
     ledger = _ledger(rows, attempts, sight, action, books, submitted_at) if books else None
     entries = ledger.entries if ledger else [None] * len(rows)
     error = newest.error if newest else None
+    told = sight.seen.attempt
+    live = told if told is not None and _alive(told, sight) else None
     ended = [row["cause"] for row in rows if row["cause"]]
     return Status(
         run=sight.layout.name,
@@ -104,6 +108,8 @@ def status(
         attempts=tuple({**r, **_seconds(e)} for r, e in zip(rows, entries, strict=True)),
         goodput=ledger.to_json() if ledger else None,
         interval=_interval(books.saves) if books else None,
+        hang=live.hang.why if live and live.hang else None,
+        straggler=live.straggler.why if live and live.straggler else None,
     )
 
 
@@ -320,6 +326,10 @@ def details(item: Status) -> str:
     for step, reason in item.quarantined:
         lines.append(f"quarantined: checkpoint of step {step}: {reason}")
     lines += [str(change) for change in item.environment_changes]
+    if item.hang is not None:
+        lines.append(f"hangs: {item.hang}")
+    if item.straggler is not None:
+        lines.append(f"slow: {item.straggler}")
     if item.error is not None:
         lines.append(
             f"rank {item.error['rank']} on {item.error['node']}: {item.error['exception']}"

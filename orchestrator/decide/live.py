@@ -71,14 +71,15 @@ def _hung(
     job: JobRecord, attempt: Attempt, seen: Observation, past: History, policy: Policy
 ) -> Action:
     assert attempt.hang is not None
-    if attempt.hang.overdue_s < COLLECT_S:
+    if attempt.hang.over_s < COLLECT_S:
         return Wait("running", f"{attempt.hang.why}; its ranks write down where they stand")
-    verdict = Verdict(Cause.HANG, attempt.hang.why)
+    nodes = attempt.hang.nodes
+    verdict = Verdict(Cause.HANG, attempt.hang.why, suspects=nodes)
     if why := budget.spent(verdict, past, seen.checkpoint_step, policy):
         said = f"{attempt.hang.why}. {why[0].upper()}{why[1:]}, so it is not tried again"
         return Over("failed", said, Cause.HANG, record=True, job_id=job.job_id)
     key = f"{job.job_id}.{job.restart or 0}.hang"
-    return Replace(key, job.job_id, Cause.HANG, attempt.hang.why, requeue=True)
+    return Replace(key, job.job_id, Cause.HANG, verdict.why, requeue=True, suspects=nodes)
 
 
 def _pending(job: JobRecord, seen: Observation, past: History, policy: Policy) -> Action:

@@ -7,8 +7,10 @@ import threading
 
 from orchestrator.errors import FsdpqError
 from orchestrator.monitor import cloud
+from orchestrator.monitor.beats import Beats
 from orchestrator.monitor.duty import Duty, say, start
 from orchestrator.monitor.environment import NodeEnvironment, read_environment
+from orchestrator.monitor.gpus import Gpus
 
 # How soon the death of the parent is seen where the kernel does not kill this process with it.
 _LOOK_S = 0.5
@@ -37,7 +39,18 @@ def duties(env: NodeEnvironment) -> list[Duty]:
     Raises:
         MetadataError: The address of the metadata service is none.
     """
-    return [*cloud.duties(env)]
+    return [*cloud.duties(env), beats(env)]
+
+
+def beats(env: NodeEnvironment) -> Beats:
+    """Return the duty that says how far the ranks of this node are."""
+    return Beats(
+        attempt=env.attempt.root,
+        local_dir=env.local_dir,
+        number=env.node,
+        node=env.host,
+        gpus=Gpus(),
+    )
 
 
 def _take_signals(stop: threading.Event) -> None:

@@ -21,8 +21,11 @@
         else:
             run.finished(step=steps)
 
-The launcher sets FSDPQ_RUN_DIR, FSDPQ_CHECKPOINT_DIR, FSDPQ_ATTEMPT, FSDPQ_NOTICE_FILE and
-FSDPQ_NOTICE_SIGNALS; torchrun sets RANK and its like. Without them the script runs on its own.
+What takes minutes between two steps is wrapped in `run.busy("evaluating")`, or it counts as a hang.
+
+The launcher sets FSDPQ_RUN_DIR, FSDPQ_CHECKPOINT_DIR, FSDPQ_ATTEMPT, FSDPQ_NOTICE_FILE,
+FSDPQ_NOTICE_SIGNALS, FSDPQ_LOCAL_DIR and FSDPQ_HANG (limits in seconds, or "off"); torchrun sets
+RANK and its like. Without them the script runs on its own.
 """
 
 from orchestrator.runtime.alone import Agreement

@@ -8,16 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+from orchestrator.beat import RESUMING, SAVING
 from orchestrator.checkpoint import Checkpoint, newest_complete
 from orchestrator.checkpoint.durable import write_json
 from orchestrator.checkpoint.interval import MAX_INTERVAL_S, MTBF_S
 from orchestrator.errors import CheckpointError, FsdpqError, RunError
+from orchestrator.limits import Limits
 from orchestrator.runtime import resuming, savelog, saving
 from orchestrator.runtime.alone import Agreement, Alone
 from orchestrator.runtime.environment import Environment, read_environment
 from orchestrator.runtime.fence import check_fence
+from orchestrator.runtime.meeting import Meeting
 from orchestrator.runtime.notices import Notice, NoticeBoard, end_with_parent
 from orchestrator.runtime.pacing import Pacer
+from orchestrator.runtime.pulse import Pulse
 from orchestrator.runtime.reports import Outcome, status, write_status
 from orchestrator.runtime.votes import decode, encode
 
@@ -55,19 +59,33 @@ def _attach(ranks: Agreement | None) -> "Run":
     board.watch()
     if env.under_torchrun:
         end_with_parent()
-    return Run(env, board, ranks=ranks)
+    local_dir = os.environ.get("FSDPQ_LOCAL_DIR")
+    pulse = Pulse(
+        env,
+        limits=Limits.from_text(os.environ.get("FSDPQ_HANG", "")),
+        local_dir=Path(local_dir) if local_dir else None,
+    )
+    pulse.start()
+    return Run(env, board, ranks=ranks, pulse=pulse)
 
 
 class Run:
     """One worker's view of its run. Methods marked "collective" must be called by all ranks."""
 
     def __init__(
-        self, env: Environment, board: NoticeBoard, *, ranks: Agreement | None = None
+        self,
+        env: Environment,
+        board: NoticeBoard,
+        *,
+        ranks: Agreement | None = None,
+        pulse: Pulse | None = None,
     ) -> None:
         self.env = env
         self.step = 0
         self._board = board
-        self._ranks: Agreement | None = Alone() if env.world_size == 1 else ranks
+        self._pulse = pulse or Pulse(env)
+        alone = Alone() if env.world_size == 1 else ranks
+        self._ranks: Agreement | None = Meeting(alone, self._pulse) if alone else None
         self._first_step: int | None = None
         self._saved_step: int | None = None
         self._verify: resuming.Verify = "full"
@@ -76,6 +94,7 @@ class Run:
         self._beat_at = self._marks_at = float("-inf")
         self._pacer: Pacer | None = None
         self._paced = self._due = self._stopping = False
+        self._stepped = False
 
     @property
     def already_finished(self) -> bool:
@@ -106,12 +125,14 @@ class Run:
         """
         self._verify = verify
         ranks = self._agreement()
-        if ranks is None and self.env.rank != 0:
-            chosen = resuming.wait_for_resume(self.env, timeout_s=_RESUME_WAIT_S)
-        else:
-            choice = resuming.choose(ranks or Alone(), self.env, verify=verify)
-            chosen = self._settle(choice, required=required)
-        return self._start_from(chosen)
+        with self.busy(RESUMING):
+            if ranks is None and self.env.rank != 0:
+                with self._pulse.waiting():
+                    chosen = resuming.wait_for_resume(self.env, timeout_s=_RESUME_WAIT_S)
+            else:
+                choice = resuming.choose(ranks or Alone(), self.env, verify=verify)
+                chosen = self._settle(choice, required=required)
+            return self._start_from(chosen)
 
     def reject(self, checkpoint: Checkpoint, *, reason: str) -> Checkpoint:
         """Return the next older checkpoint, as ``checkpoint`` did not load. Collective.
@@ -125,8 +146,9 @@ class Run:
         """
         self._rejected.append((checkpoint, reason))
         ranks = self._need_ranks("reject")
-        choice = resuming.choose(ranks, self.env, verify=self._verify, before=checkpoint.step)
-        chosen = self._settle(choice, required=True)
+        with self.busy(RESUMING):
+            choice = resuming.choose(ranks, self.env, verify=self._verify, before=checkpoint.step)
+            chosen = self._settle(choice, required=True)
         self._start_from(chosen)
         assert chosen is not None  # _settle raises without one
         return chosen
@@ -192,6 +214,8 @@ class Run:
             SupersededError: A newer attempt has started; only rank 0 looks.
         """
         self.step = step
+        self._pulse.step(step)
+        self._stepped = True
         now = time.monotonic()
         if self.env.rank != 0 or now - self._beat_at < _HEARTBEAT_S:
             return
@@ -199,6 +223,29 @@ class Run:
         check_fence(self.env)
         self._quarantine_rejected()
         self._write_progress(step)
+
+    @contextlib.contextmanager
+    def busy(self, what: str, *, limit_s: float | None = None) -> Iterator[None]:
+        """Say that the block does something else than steps, so that it is not taken for a hang.
+
+        Saves and resumes by way of the run say so by themselves; an evaluation of many minutes, or
+        the loading of weights, does not. Each rank may say it for itself.
+
+        Args:
+            what: A word for it, such as "evaluating".
+            limit_s: After how many seconds it hangs; `hang.save_s` of the job, if left out, or
+                more where blocks like this took long before.
+        """
+        with self._pulse.phase(what, limit_s):
+            self._tell_phase()
+            yield
+        self._tell_phase()
+
+    def _tell_phase(self) -> None:
+        """Say on the shared disk what rank 0 is at, for readers of a node without a monitor."""
+        if self.env.rank == 0:
+            with contextlib.suppress(OSError):
+                self._write_progress(self.step if self._stepped else None)
 
     def noticed(self) -> Notice | None:
         """Return this rank's own notice; the other ranks may not have one.
@@ -215,14 +262,15 @@ class Run:
         return Notice("CANCEL", time.time(), "mark") if self.env.run.cancelled.exists() else None
 
     def should_stop(
-        self, *, timeout_s: float = 300.0, term_timeout_s: float = 10.0
+        self, *, timeout_s: float = 600.0, term_timeout_s: float = 10.0
     ) -> Notice | None:
         """Return the notice for which all ranks stop after this step, or None. Collective.
 
         The same vote carries whether rank 0 finds that a checkpoint is due.
 
         Args:
-            timeout_s: How long to wait for the other ranks.
+            timeout_s: How long to wait for the other ranks. Longer than `hang.min_s`, so that by
+                then the stacks of a rank that does not come have been written.
             term_timeout_s: The same after a SIGTERM, when there is little time left to save.
 
         Raises:
@@ -231,8 +279,9 @@ class Run:
         own = self.noticed()
         wait_s = term_timeout_s if own is not None and own.urgent else timeout_s
         due = self._pacer is not None and self._pacer.due(self.step)
-        ballot = [encode(own), int(due)]
-        most, any_due = self._need_ranks("should_stop").maximum(ballot, timeout_s=wait_s)
+        ranks, began = self._need_ranks("should_stop"), time.monotonic()
+        most, any_due = ranks.maximum([encode(own), int(due)], timeout_s=wait_s)
+        self._pulse.voted(time.monotonic() - began)
         self._due, self._stopping = bool(any_due), most > 0
         return own if own is not None and encode(own) == most else decode(most)
 
@@ -290,6 +339,14 @@ class Run:
             CheckpointError: It was not saved.
             SupersededError: A newer attempt has started.
         """
+        saved = self._save(step, keep_last, keep_every, reason)
+        with self.busy(SAVING), saved as folder:
+            yield folder
+
+    @contextlib.contextmanager
+    def _save(
+        self, step: int, keep_last: int, keep_every: int | None, reason: str
+    ) -> Iterator[Path]:
         began = time.monotonic()
         ranks = self._need_ranks("checkpoint")
         self._quarantine_rejected()
@@ -357,12 +414,16 @@ class Run:
 
     def _report(self, outcome: Outcome, *, step: int, saved: int | None, reason: str) -> None:
         self.step = step
+        self._pulse.end()
         if self.env.rank == 0:
             self._write_progress(step)
             write_status(self.env, self._status(outcome, step=step, saved=saved, reason=reason))
 
-    def _write_progress(self, step: int) -> None:
-        write_json(self.env.files.progress, {"step": step, "at": time.time()}, durable=False)
+    def _write_progress(self, step: int | None) -> None:
+        beat = self._pulse.beat
+        told = {} if step is None else {"step": step}
+        content = {**told, "at": time.time(), "phase": beat.phase, "limit_s": beat.limit_s}
+        write_json(self.env.files.progress, content, durable=False)
 
     def _status(
         self, outcome: Outcome, *, step: int, saved: int | None, reason: str
@@ -387,7 +448,7 @@ class Run:
             from orchestrator.runtime import collective
 
             if collective.is_ready():
-                self._ranks = collective.Ranks()
+                self._ranks = Meeting(collective.Ranks(), self._pulse)
         return self._ranks
 
     def _need_ranks(self, what: str) -> Agreement:

@@ -23,6 +23,7 @@ from orchestrator.fields import (
     validate,
 )
 from orchestrator.spec.code import Code, CodeSpec
+from orchestrator.spec.hang import HangSpec
 from orchestrator.spec.preflight import CERTAIN, PreflightSpec
 from orchestrator.spec.restart import ElasticSpec, RestartSpec
 from orchestrator.spec.train import TrainSpec
@@ -63,6 +64,7 @@ class JobSpec(Strict):
     elastic: ElasticSpec | None = None
     code: Code = CodeSpec()
     preflight: PreflightSpec = CERTAIN
+    hang: HangSpec = HangSpec()
     train: TrainSpec | None = None
     script: Line | None = None
     args: tuple[Line, ...] = ()

@@ -2,15 +2,13 @@
 
 import time
 
-import torch.distributed as dist
-
 from orchestrator.runtime import Notice, Run
 from orchestrator.spec.train import TrainSpec
 from orchestrator.trainer.corpus import Corpus, open_corpus
 from orchestrator.trainer.metrics import Console, MetricsLog
 from orchestrator.trainer.saver import Saver
 from orchestrator.trainer.training import Result, Training, build, train_step
-from orchestrator.trainer.world import World, connect, fix_arithmetic, leave, shorten_timeout
+from orchestrator.trainer.world import World, connect, fix_arithmetic, leave, meet, shorten_timeout
 
 
 def train(run: Run, spec: TrainSpec) -> None:
@@ -55,7 +53,8 @@ def _prepare(
     training = build(spec, world, corpus, fresh=checkpoint is None)
     saver = Saver(run, training.state, spec.checkpoint, console)
     if checkpoint is not None:
-        saver.load(checkpoint)
+        with run.busy("loading"):
+            saver.load(checkpoint)
     console.say(
         f"attempt {run.env.attempt} starts after step {training.state.step} of {spec.steps} on"
         f" {world.size} ranks; {training.num_parameters:,} parameters,"
@@ -81,7 +80,7 @@ def _loop(run: Run, training: Training, saver: Saver, console: Console) -> Notic
             log.write(**line, blocked_s=blocked_s)
             console.step(line)
         if state.step == first + 1:
-            dist.barrier(training.world.checkpoint_group)
+            meet(training.world, spec)
             shorten_timeout(spec)
         notice = _notice(run, spec)
         if notice is None and state.step < spec.steps and saver.due():

@@ -63,6 +63,16 @@ def shorten_timeout(spec: TrainSpec) -> None:
     dist.distributed_c10d._set_pg_timeout(timeout, dist.group.WORLD)
 
 
+def meet(world: World, spec: TrainSpec) -> None:
+    """Return once all ranks have come this far.
+
+    Raises:
+        RuntimeError: Some have not, within the time-out of the start; names all of them.
+    """
+    patience = timedelta(seconds=spec.timeouts_s.init)
+    dist.monitored_barrier(world.checkpoint_group, timeout=patience, wait_all_ranks=True)
+
+
 def leave(world: World) -> None:
     """Take the process groups apart, after all ranks have come this far.
 

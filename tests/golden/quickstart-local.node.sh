@@ -25,6 +25,7 @@ local_dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdpq.XXXXXXXX" 2>/dev/null) ||
   local_dir=$(mktemp -d /tmp/fsdpq.XXXXXXXX) || exit 1
 trap 'rm -rf -- "$local_dir"' EXIT
 note=$local_dir/notice
+export FSDPQ_LOCAL_DIR=$local_dir
 export FSDPQ_NOTICE_FILE=$note
 export FSDPQ_LOCAL_DIR=$local_dir
 export FSDPQ_NODE=$node

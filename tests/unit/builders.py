@@ -16,6 +16,7 @@ from orchestrator.decide import History, Observation, Policy, Restarted
 from orchestrator.errors import SpecError
 from orchestrator.fields import validate
 from orchestrator.layout import RunLayout
+from orchestrator.node_report import NodeReport, RankReport
 from orchestrator.plan import LaunchPlan
 from orchestrator.profile import SiteProfile
 from orchestrator.scheduler import JobRecord, JobState
@@ -145,3 +146,27 @@ def make_run(root: Path, **fixed: Any) -> RunLayout:
     made = plan(run=root.name, run_dir=str(root), **fixed)
     layout.plan.write_text(json.dumps(made.to_json()), encoding="utf-8")
     return layout
+
+
+def rank_report(rank: int = 0, **changes: Any) -> RankReport:
+    """Return a rank that has just done step 41 and may take 300 s for the next one."""
+    fields: dict[str, Any] = {
+        "world_size": 1,
+        "pid": 100 + rank,
+        "alive": True,
+        "stopped": False,
+        "step": 41,
+        "phase": "training",
+        "waiting": False,
+        "idle_s": 1.0,
+        "limit_s": 300.0,
+    }
+    merged = {**fields, **changes}
+    limit_s = merged["limit_s"]
+    merged["stalled"] = limit_s is not None and merged["idle_s"] > limit_s
+    return RankReport(rank=rank, **merged)
+
+
+def node_report(*ranks: RankReport, node: str = "n1", at: float = NOW - 5.0) -> NodeReport:
+    """Return what a node has just said of its ranks."""
+    return NodeReport(node=node, at=at, ranks=ranks)

@@ -221,7 +221,7 @@ def test_attempts_that_others_followed_are_judged_once(cluster: Cluster, run: Ru
 def hung(cluster: Cluster, run: RunLayout, monkeypatch: pytest.MonkeyPatch) -> RunLayout:
     """A run whose attempt hangs."""
     real = facts.latest
-    hang = Hang(why="no rank got on for 400 s: rank 3 on n2 did not arrive", idle_s=400, limit_s=9)
+    hang = Hang(why="no rank got on for 400 s: rank 3 on n2 did not arrive", idle_s=400, over_s=391)
 
     def latest(layout: RunLayout) -> Any:
         attempt = real(layout)

@@ -196,7 +196,9 @@ def test_a_job_that_slurm_put_back_and_can_never_start_gets_a_new_one() -> None:
 
 
 def hung(overdue_s: float = COLLECT_S + 1, **changes: Any) -> Observation:
-    hang = Hang(why="no rank has got on for 400 s", idle_s=300 + overdue_s, limit_s=300)
+    hang = Hang(
+        why="no rank has got on for 400 s", idle_s=300 + overdue_s, over_s=overdue_s, nodes=("n2",)
+    )
     return seen(job(nodes="n[1-2]", restart=0), attempt=attempt(hang=hang), **changes)
 
 
@@ -206,6 +208,7 @@ def test_a_hung_attempt_is_ended_once_its_ranks_have_said_where_they_stand() -> 
     assert isinstance(action, Replace)
     assert (action.job_id, action.requeue, action.cause) == ("7", True, Cause.HANG)
     assert "no rank has got on" in action.why
+    assert action.suspects == ("n2",)
 
 
 def test_a_run_that_hangs_again_and_again_is_given_up_and_its_job_ended() -> None:

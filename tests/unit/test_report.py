@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator import report
-from orchestrator.attempt import Attempt, Weight
+from orchestrator.attempt import Attempt, Hang, Straggler, Weight
 from orchestrator.classify import Cause, Verdict
 from orchestrator.decide import (
     Action,
@@ -75,7 +75,7 @@ def test_the_keys_of_a_status_are_the_promised_ones() -> None:
     data = status(seen(job()), RUNNING, attempt()).to_json()
     assert set(data) >= KEYS
     more = {"loss", "tokens_per_s", "quarantined", "error", "goodput", "interval"}
-    more.add("environment_changes")
+    more |= {"environment_changes", "hang", "straggler"}
     assert set(data) - KEYS == more
     assert [list(row) for row in data["attempts"]] == [
         [*ROW_KEYS.split(), "started_at", "ended_at", *SECONDS.split()]
@@ -103,6 +103,8 @@ def test_everything_is_null_or_empty_before_the_first_attempt() -> None:
         "goodput": None,
         "interval": None,
         "environment_changes": [],
+        "hang": None,
+        "straggler": None,
     }
 
 
@@ -147,6 +149,24 @@ def test_the_error_of_the_newest_attempt_and_all_that_was_quarantined() -> None:
         {"step": 20, "reason": "a is missing"},
         {"step": 10, "reason": "b is missing"},
     ]
+
+
+def test_a_hang_and_a_straggler_are_told_while_the_attempt_lives() -> None:
+    hang = Hang(why="no rank has done a step for 312 s", idle_s=312, over_s=12)
+    slow = Straggler(rank=3, node="n2", share=0.4, why="rank 3 on n2 is the slowest")
+    said = attempt(hang=hang, straggler=slow)
+    found = status(seen(job(), attempt=said), RUNNING, attempt())
+    assert (found.hang, found.straggler) == (hang.why, slow.why)
+    text = report.details(found).splitlines()
+    assert "hangs: no rank has done a step for 312 s" in text
+    assert "slow: rank 3 on n2 is the slowest" in text
+    for what in (
+        seen(job(state=JobState.FAILED), attempt=said),
+        seen(job(restart=1), attempt=said),
+        seen(job(), attempt=said, finished=True),
+    ):
+        ended = status(what, RUNNING, attempt())
+        assert (ended.hang, ended.straggler) == (None, None)
 
 
 @pytest.mark.parametrize("state", list(JobState))

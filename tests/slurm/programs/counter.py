@@ -1,7 +1,7 @@
 """A training script without torch on fsdpq's runtime contract, for faults on the launcher's side.
 
     counter.py STEPS STEP_S EVERY [--raise-at STEP RANK] [--start-s SECONDS] [--hang-in-save STEP]
-               [--save-s SECONDS] [--deaf]
+               [--save-s SECONDS] [--deaf] [--hang-at STEP RANK] [--slow RANK SECONDS]
 
 Each step sleeps; a checkpoint is a file a rank that holds the step. Ranks agree over sockets at
 the head host, on the port above torchrun's.
@@ -73,6 +73,8 @@ def main() -> None:
     parser.add_argument("--deaf", action="store_true", help="never look for a notice")
     parser.add_argument("--start-s", type=float, default=0.0)
     parser.add_argument("--save-s", type=float, default=0.0)
+    parser.add_argument("--hang-at", type=int, nargs=2, default=(-1, -1), help="attempt 1 only")
+    parser.add_argument("--slow", type=float, nargs=2, default=(-1, 0.0), help="RANK SECONDS")
     args = parser.parse_args()
     run = runtime.attach(ranks=Sockets())
     with runtime.guard(run):
@@ -94,6 +96,10 @@ def count(run: runtime.Run, args: argparse.Namespace) -> None:
         time.sleep(args.step_s)
         if args.raise_at == [step, run.env.rank]:
             raise ArithmeticError(f"told to fail at step {step}")
+        if args.hang_at == [step, run.env.rank] and run.env.attempt == 1:
+            hang_for_ever()
+        if args.slow[0] == run.env.rank:
+            time.sleep(args.slow[1])
         write_metrics(run, step, step_s=time.monotonic() - began)
         run.heartbeat(step)
         notice = None if args.deaf else run.should_stop()
@@ -104,6 +110,11 @@ def count(run: runtime.Run, args: argparse.Namespace) -> None:
             run.stopped(step=step, reason=notice.signal)
             return
     run.finished(step=step)
+
+
+def hang_for_ever() -> None:
+    while True:
+        time.sleep(3600)
 
 
 def save(run: runtime.Run, step: int, *, hang: bool, save_s: float) -> None:
