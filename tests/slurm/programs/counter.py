@@ -2,6 +2,7 @@
 
     counter.py STEPS STEP_S EVERY [--raise-at STEP RANK] [--start-s SECONDS] [--hang-in-save STEP]
                [--save-s SECONDS] [--deaf] [--hang-at STEP RANK] [--slow RANK SECONDS]
+               [--raise-on HOST]
 
 Each step sleeps; a checkpoint is a file a rank that holds the step. Ranks agree over sockets at
 the head host, on the port above torchrun's.
@@ -74,6 +75,7 @@ def main() -> None:
     parser.add_argument("--start-s", type=float, default=0.0)
     parser.add_argument("--save-s", type=float, default=0.0)
     parser.add_argument("--hang-at", type=int, nargs=2, default=(-1, -1), help="attempt 1 only")
+    parser.add_argument("--raise-on", default="", metavar="HOST", help="fail there at once")
     parser.add_argument("--slow", type=float, nargs=2, default=(-1, 0.0), help="RANK SECONDS")
     args = parser.parse_args()
     run = runtime.attach(ranks=Sockets())
@@ -85,6 +87,8 @@ def count(run: runtime.Run, args: argparse.Namespace) -> None:
     if run.already_finished:
         return
     time.sleep(args.start_s)
+    if os.uname().nodename == args.raise_on:
+        raise OSError("this node is broken")
     checkpoint = run.resume()
     step = checkpoint.step if checkpoint else 0
     if run.should_stop():
