@@ -17,7 +17,7 @@
   finished.json       the end mark: the last step is done        (written by the training script)
   cancelled.json      the cancel mark: nobody restarts this run  (written by `fsdpq cancel`)
   overrides.json      what attempts do differently from the job file, such as a smaller micro-batch
-  stalled             there since a rank stood still for too long   (nodes' monitors and ranks; removed by the next attempt)
+  stalled             there since a rank stood still for too long; the next attempt removes it
   no-progress         how many attempts in a row stopped without a new step (batch shell)
   metrics.jsonl       one line a step, from rank 0
   saves.jsonl         one line a save, from rank 0, and one for each interval that `auto` chose
