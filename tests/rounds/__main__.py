@@ -21,7 +21,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1, help="of the first round; the next has +1")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--sabotage", action="store_true", help="watchers without their second look")
+    parser.add_argument(
+        "--sabotage", action="store_true", help="watchers without their second look"
+    )
     args = parser.parse_args()
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="fsdpq-rounds-"))
@@ -32,7 +34,9 @@ def main() -> int:
         for result in pool.imap_unordered(_play, jobs):
             results.append(result)
             for problem in result.problems:
-                print(f"seed {result.seed} ({result.kind}): {problem}  [{folder / str(result.seed)}]")
+                print(
+                    f"seed {result.seed} ({result.kind}): {problem}  [{folder / str(result.seed)}]"
+                )
     _summary(results, time.monotonic() - began)
     return 1 if any(result.problems for result in results) else 0
 

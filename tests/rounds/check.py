@@ -56,7 +56,9 @@ def _back_after(entries: Iterable[Entry], cancelled_at: float) -> Iterator[str]:
 
 def lost(state: Mapping[str, Any], *, cancelled: bool) -> list[str]:
     """Return why the run is not what it has to be at the end; empty if it is."""
-    live = {job["id"]: job["state"] for job in state["jobs"].values() if job["start"] or job["begin"]}
+    live = {
+        job["id"]: job["state"] for job in state["jobs"].values() if job["start"] or job["begin"]
+    }
     live = {key: word for key, word in live.items() if word in ("PENDING", "RUNNING")}
     if cancelled:
         return [f"cancelled, but {live} live"] if live else []

@@ -46,7 +46,7 @@ class Clock:
     def shown_at(self, real: float) -> float:
         """What this clock showed when the machine's showed ``real``, such as a file's time."""
         with open(self._path, "rb") as file:  # noqa: PTH123 (pathlib is slow to import)
-            entries = list(_PAIR.iter_unpack(file.read()))
+            entries: list[tuple[float, float]] = list(_PAIR.iter_unpack(file.read()))
         passed = [offset for since, offset in entries if since <= real]
         return real + (passed[-1] if passed else entries[0][1])
 
@@ -56,5 +56,5 @@ def _last(descriptor: int) -> float:
     size = os.fstat(descriptor).st_size
     if size < _PAIR.size:
         return 0.0
-    value: float = _PAIR.unpack(os.pread(descriptor, _PAIR.size, size - _PAIR.size))[1]
-    return value
+    _, offset = _PAIR.unpack(os.pread(descriptor, _PAIR.size, size - _PAIR.size))
+    return float(offset)

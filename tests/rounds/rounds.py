@@ -27,7 +27,7 @@ TICK_S = 0.01
 # and killed, so none is held up for longer; the product trusts that none is for four minutes
 # between saying that it submits and submitting.
 PHASE_S = 90.0
-PASSES = 24
+PASSES = 16
 FAULTS = {
     "sbatch": (
         *("kill-before", "kill-late", "kill-effect", "effect-kill", "answer-kill"),
@@ -211,7 +211,7 @@ class Stage:
             self.phase([deed], limit_s=600.0)
             self.jump([5.0, 30.0, 130.0, 250.0, 650.0][min(number - 1, 4)])
             quiet = quiet + 1 if self._picture() == before else 0
-            if quiet >= 2 and self._stable():
+            if quiet >= 2 and self._stable() and not self._lost():
                 return number
         return PASSES
 
@@ -223,6 +223,9 @@ class Stage:
     def _stable(self) -> bool:
         state = self.state()
         return not state["arrivals"] and not any(job["next"] for job in state["jobs"].values())
+
+    def _lost(self) -> list[str]:
+        return check.lost(self.state(), cancelled=self.layout.cancelled.exists())
 
     def state(self) -> dict[str, Any]:
         """Return what the fake Slurm knows."""
@@ -240,4 +243,4 @@ class Stage:
             if "Traceback" in log.read_text()
         ]
         found = check.problems(entries, cancelled_at=at)
-        return [*found, *check.lost(self.state(), cancelled=cancelled), *crashed]
+        return [*found, *self._lost(), *crashed]

@@ -1,4 +1,4 @@
-"""What the watchers of a round find: a run whose job has ended in one of many ways, or is about to."""
+"""What the watchers of a round find: a run whose job has ended in one of many ways, or will."""
 
 from __future__ import annotations
 
@@ -79,7 +79,11 @@ def _lives(rng: Random) -> list[dict[str, Any]]:
 def _make_run(layout: RunLayout) -> None:
     plan = _plan(layout)
     created = json.dumps({"at": time.time() - 5000.0, "kind": "created"}) + "\n"
-    files = {"plan.json": json.dumps(plan.to_json()), "events.jsonl": created, **script.render(plan)}
+    files = {
+        "plan.json": json.dumps(plan.to_json()),
+        "events.jsonl": created,
+        **script.render(plan),
+    }
     store.create(layout, files)
 
 

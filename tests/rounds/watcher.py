@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -95,7 +94,7 @@ def _tell_time(clock: Clock) -> None:
 
     time.time = clock.now
     time.monotonic = lambda: real_monotonic() + clock.offset()
-    time.sleep = sleep
+    time.sleep = sleep  # type: ignore[assignment]
     store._age_s = age_s
 
 
@@ -110,7 +109,9 @@ def _die_at(point: int, *, torn: bool) -> None:
         return left == 0
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        writes = event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR)
+        writes = (
+            event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR)
+        )
         ours = writes and "clock" not in str(args[0]) and "/dev/" not in str(args[0])
         if (ours or event in _EFFECTS) and reached():
             os.kill(os.getpid(), signal.SIGKILL)
@@ -123,5 +124,3 @@ def _die_at(point: int, *, torn: bool) -> None:
 
     os.write = write  # type: ignore[assignment]
     sys.addaudithook(hook)
-
-
