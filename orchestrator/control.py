@@ -5,11 +5,12 @@ import os
 from typing import NamedTuple
 
 from orchestrator import observe, store, watch
-from orchestrator.decide import BY_HAND, end_key
+from orchestrator.decide import BY_HAND, end_key, turn, unanswered_s
 from orchestrator.errors import RunError
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
 from orchestrator.scheduler import JobRecord, JobState, Scheduler
+from orchestrator.sight import Sight
 
 
 def cancel(layout: RunLayout, plan: LaunchPlan, *, now: bool) -> str:
@@ -67,7 +68,14 @@ def requeue(layout: RunLayout, plan: LaunchPlan) -> Requeued:
     scheduler, live = _live(layout, plan)
     if live:
         return _hurry(layout, plan, live[0], scheduler)
-    _claim_end(layout, plan, scheduler)
+    key = _claim_end(layout, plan, scheduler)
+    try:
+        return Requeued(f"{layout.name}: submitted job {_submit(layout, plan)}")
+    finally:
+        store.release(layout, key)
+
+
+def _submit(layout: RunLayout, plan: LaunchPlan) -> str:
     # What a job of this name does from here on is what the user wants, not what was before.
     layout.cancelled.unlink(missing_ok=True)
     layout.no_progress.unlink(missing_ok=True)
@@ -79,27 +87,49 @@ def requeue(layout: RunLayout, plan: LaunchPlan) -> Requeued:
         checkpoint_step=observe.checkpoint_step(layout),
         how="resubmit",
     )
-    return Requeued(f"{layout.name}: submitted job {watch.submit(layout, plan)}")
+    return watch.submit(layout, plan)
 
 
-def _claim_end(layout: RunLayout, plan: LaunchPlan, scheduler: Scheduler) -> None:
+def _claim_end(layout: RunLayout, plan: LaunchPlan, scheduler: Scheduler) -> str:
     """Take the end of the run's last job for this process, as a watcher does that restarts it.
 
+    Returns:
+        What is claimed, to be released.
+
     Raises:
-        RunError: A watcher has it, or the scheduler no longer says what it said.
+        RunError: A watcher has it, things have changed, or its job may still turn up.
         QueryError: The scheduler does not answer.
     """
-    before = _end_key(layout, plan, scheduler)
-    if not store.claim(layout, before) or _end_key(layout, plan, scheduler) != before:
-        raise RunError(
-            f"{layout.name}: a watcher is starting it again right now; see `fsdpq status"
-            f" {layout.name}`"
-        )
+    before = observe.look([(layout, plan)], scheduler)[0]
+    key = turn(before.past)
+    if not store.claim(layout, key):
+        raise RunError(_taken(layout))
+    try:
+        _check_same(before, observe.look([(layout, plan)], scheduler)[0])
+    except RunError:
+        store.release(layout, key)
+        raise
+    return key
 
 
-def _end_key(layout: RunLayout, plan: LaunchPlan, scheduler: Scheduler) -> str:
-    sight = observe.look([(layout, plan)], scheduler)[0]
-    return end_key(sight.seen, sight.past)
+def _check_same(before: Sight, now: Sight) -> None:
+    """Refuse to start a run again that another one has started since, or may have.
+
+    Raises:
+        RunError: That is so.
+    """
+    ends = [end_key(sight.seen, sight.past) for sight in (before, now)]
+    if ends[0] != ends[1] or before.past != now.past:
+        raise RunError(_taken(now.layout))
+    if left_s := unanswered_s(now.seen, now.past):
+        why = "its last submission got no answer, and the job may still turn up"
+        raise RunError(f"{now.layout.name}: {why}; try again in {left_s:.0f} s")
+
+
+def _taken(layout: RunLayout) -> str:
+    return (
+        f"{layout.name}: a watcher is starting it again right now; see `fsdpq status {layout.name}`"
+    )
 
 
 def _hurry(layout: RunLayout, plan: LaunchPlan, job: JobRecord, scheduler: Scheduler) -> Requeued:

@@ -91,6 +91,7 @@ def history(events: Iterable[dict[str, Any]]) -> History:
     """Return what fsdpq did for a run, from its events. Pure."""
     submitted: list[str] = []
     restarts: list[tuple[str, int | None]] = []
+    answered: object = None
     asked_at: float | None = None
     hurried: list[tuple[str, int | None]] = []
     refused: list[tuple[float, str]] = []
@@ -110,6 +111,10 @@ def history(events: Iterable[dict[str, Any]]) -> History:
                 # It did not start, so it says nothing about the program either.
                 restarts[-1:] = [(REFUSED, step) for _, step in restarts[-1:]]
             case "restart":
+                # Whoever wrote down the one before for the same end was killed, or got no answer.
+                if answered is not None and event.get("key") == answered:
+                    restarts[-1:] = [(REFUSED, step) for _, step in restarts[-1:]]
+                answered = event.get("key")
                 restarts.append((str(event.get("cause")), event.get("checkpoint_step")))
                 gave_up = None
                 if event.get("cause") == BY_HAND:

@@ -16,7 +16,7 @@ from orchestrator.decide import (
     StartNow,
     Wait,
     decide,
-    end_key,
+    turn,
 )
 from orchestrator.errors import ActionError, FsdpqError, SubmitError
 from orchestrator.layout import RunLayout
@@ -131,10 +131,8 @@ def _act(sight: Sight, action: Action, scheduler: Scheduler) -> str:
                 for job_id in job_ids:
                     scheduler.cancel(job_id)
                 store.append(sight.layout, "ended jobs", job_ids=job_ids, why=action.why)
-            case Over(record=True):
-                return _record_end(sight, action, scheduler)
-            case Restart():
-                return _restart(sight, action, scheduler)
+            case Over(record=True) | Restart():
+                return _claimed(sight, action, scheduler)
     except (FsdpqError, OSError) as error:
         return str(error)
     return ""
@@ -148,12 +146,25 @@ def _adopt(sight: Sight) -> None:
             store.append(sight.layout, "submitted", job_id=job.job_id, how="found in the queue")
 
 
+def _claimed(sight: Sight, action: Over | Restart, scheduler: Scheduler) -> str:
+    """Act on the end of a job as the only process that does, and let go of it afterwards.
+
+    A process that looks after many runs lives on, and must not keep `fsdpq requeue` away.
+    """
+    try:
+        if isinstance(action, Over):
+            return _record_end(sight, action, scheduler)
+        return _restart(sight, action, scheduler)
+    finally:
+        store.release(sight.layout, turn(sight.past))
+
+
 def _objection(sight: Sight, action: Action, scheduler: Scheduler) -> str:
     """Return why this process may not act on the end of a job; "" if it may.
 
     Between looking and claiming another one may have restarted the run and gone.
     """
-    if not store.claim(sight.layout, end_key(sight.seen, sight.past)):
+    if not store.claim(sight.layout, turn(sight.past)):
         return "another watcher restarts it"
     again = observe.look([(sight.layout, sight.plan)], scheduler)[0]
     same = decide(again.seen, again.past, again.policy) == action
@@ -183,6 +194,7 @@ def _restart(sight: Sight, action: Restart, scheduler: Scheduler) -> str:
         checkpoint_step=sight.seen.checkpoint_step,
         attempt=sight.seen.attempt.number if sight.seen.attempt else None,
         how="requeue" if action.job_id else "resubmit",
+        key=action.key,
     )
     if action.job_id is not None and _requeued(sight.layout, action.job_id, scheduler):
         return f"requeued job {action.job_id}"

@@ -27,7 +27,12 @@ def main(command: str, folder: str, argv: Sequence[str]) -> NoReturn:
     """Be ``command`` of the Slurm that lives in ``folder``."""
     with Slurm(folder) as slurm:
         call = Call(slurm, command, argv)
-        code = call.answer()
+        code = call.answer() if call.fault != "hang" else None
+    if code is None:
+        time.sleep(call.seconds)  # others may look and act meanwhile
+        with Slurm(folder) as slurm:
+            call.slurm = slurm
+            code = call.answer()
     sys.stdout.write(call.out)
     sys.stdout.flush()
     sys.stderr.write(call.error)

@@ -31,17 +31,18 @@ PASSES = 16
 FAULTS = {
     "sbatch": (
         *("kill-before", "kill-late", "kill-effect", "effect-kill", "answer-kill"),
-        *("lost-none", "lost-effect", "lost-late", "slow", "down", "refuse"),
+        *("lost-none", "lost-effect", "lost-late", "slow", "hang", "down", "refuse"),
     ),
     "requeue": (
         *("kill-before", "kill-effect", "effect-kill", "answer-kill"),
-        *("lost-none", "lost-effect", "slow", "down"),
+        *("lost-none", "lost-effect", "slow", "hang", "down"),
     ),
     "update": ("kill-before", "effect-kill", "answer-kill", "lost-none", "slow"),
-    "squeue": ("kill-before", "effect-kill", "answer-kill", "down", "slow"),
+    "squeue": ("kill-before", "effect-kill", "answer-kill", "down", "slow", "hang"),
     "sacct": ("kill-before", "answer-kill", "no database", "slow"),
     "scancel": ("kill-before", "effect-kill", "lost-none"),
 }
+_AT_MOST_S = {"answer-kill": 0.02, "slow": 60.0, "hang": 0.5}
 _WEIGHTS = {"sbatch": 4, "requeue": 4, "update": 1, "squeue": 2, "sacct": 1, "scancel": 1}
 
 
@@ -128,9 +129,11 @@ class Stage:
         for _ in range(rng.choice([0, 1, 2, 3, 5])):
             (call,) = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
             fault = rng.choice(FAULTS[call])
-            at_most = {"answer-kill": 0.02, "slow": 60.0}.get(fault, 100.0)
-            seconds = rng.uniform(0.0, at_most)
-            faults.append({"call": call, "who": None, "fault": fault, "seconds": seconds})
+            seconds = rng.uniform(0.0, _AT_MOST_S.get(fault, 100.0))
+            # In some rounds whoever comes to this point meets the same fate.
+            times = 4 if rng.random() < 0.15 else 1
+            one = {"call": call, "who": None, "fault": fault, "seconds": seconds}
+            faults += [dict(one) for _ in range(times)]
         with Slurm(str(self.folder)) as slurm:
             slurm.state["faults"] = faults + slurm.state["faults"]
 

@@ -508,13 +508,7 @@ def test_each_end_has_a_key_of_its_own() -> None:
         (seen(job(state=S.FAILED, restart=0), attempt=error), past()),
         (seen(job(state=S.FAILED, restart=1), attempt=error), past()),
         (seen(job("8", S.FAILED, restart=0)), past(submitted=("7", "8"))),
-        # A requeue that was refused: the same end is answered again, with a new job.
-        (
-            seen(job(state=S.FAILED, restart=0), attempt=error),
-            past(restarts=((Cause.WORKER_ERROR, 3),)),
-        ),
         (gone(), past()),
-        (gone(), past(restarts=((Cause.GONE, 3),))),
         (gone(attempt=None), past(submitted=())),
     ]
     actions = [act(*end) for end in ends]
