@@ -155,10 +155,15 @@ class Call:
         shown = [job for job in self.slurm.jobs.values() if every or job["state"] not in ENDED]
         shown.sort(key=lambda job: -int(job["id"]))
         for job in shown:
+            job = {**job, "reason": self._reason(job)}
             cells = (_cell(job, name)[: int(width)].ljust(int(width)) for name, width, _ in fields)
             marks = (mark for _, _, mark in fields)
             self.out += "".join(f"{c}{m}" for c, m in zip(cells, marks, strict=True)) + "\n"
         return 0
+
+    def _reason(self, job: Job) -> str:
+        held = job["state"] == "PENDING" and self.slurm.waits_its_turn(job)
+        return "Dependency" if held else str(job["reason"])
 
     # sacct
 

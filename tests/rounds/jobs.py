@@ -111,13 +111,16 @@ class Slurm:
         del self.jobs[job["id"]]
 
     def _may_start(self, job: Job, now: float) -> bool:
-        """Whether its time has come and no job of its name with a lower id is there.
+        """Whether its time has come, and its turn.
 
-        A higher one does not hold it back: singleton asks for earlier submissions only.
+        A job of its name with a higher id does not hold it back, when it is requeued: singleton
+        asks for earlier submissions only.
         """
-        if job["begin"] > now:
-            return False
-        return not job["singleton"] or not any(
+        return job["begin"] <= now and not self.waits_its_turn(job)
+
+    def waits_its_turn(self, job: Job) -> bool:
+        """Whether a job of its name that was submitted earlier is still there."""
+        return job["singleton"] and any(
             other["name"] == job["name"]
             and other["state"] not in ENDED
             and int(other["id"]) < int(job["id"])
