@@ -206,7 +206,8 @@ class Slurm:
         record = {key: job[key] for key in ("id", "state", "submit", "start", "end", "nodes")}
         record["name"] = job["name"]
         same = (job["id"], job["submit"])
-        if records and (records[-1]["id"], records[-1]["submit"]) == same:
-            records[-1] = record
-        else:
-            records.append(record)
+        for index, old in enumerate(records):
+            if (old["id"], old["submit"]) == same:
+                records[index] = record
+                return
+        records.append(record)

@@ -160,7 +160,7 @@ class Stage:
         waiting = sorted(deeds, key=lambda deed: deed.after_s)
         running: dict[int, tuple[Deed, float]] = {}
         began, left_s = time.monotonic(), limit_s
-        speed = self._rng.choice([20.0, 60.0, 150.0])
+        speed = self._rng.choice([40.0, 100.0, 200.0])
         last = self._clock.offset()
         while waiting or running:
             now = time.monotonic() - began
