@@ -141,6 +141,7 @@ def start(job: WatchJob, scheduler: Scheduler) -> str:
             why = f"job {live[0].job_id} watches already, with other runs or options"
             raise RunError(f"{why}; end it first: `fsdpq watch --stop-job`")
         return f"job {live[0].job_id} watches already ({live[0].state.lower()}); {_log(job)}"
+    job.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     store.write_files(job.folder, {SCRIPT: job.text})
     (job.folder / STOP).unlink(missing_ok=True)
     argv = commands.sbatch(str(script_file))
@@ -163,7 +164,8 @@ def stop(job: WatchJob, scheduler: Scheduler) -> str:
         SchedulerError: Slurm does not answer; the mark stands, and no further one gets far.
     """
     # The mark first: one that starts or is submitted in between ends by itself.
-    store.write_files(job.folder, {STOP: ""})
+    if job.folder.is_dir():
+        store.write_files(job.folder, {STOP: ""})
     live = _live(job.name, scheduler)
     # What waits goes first: the end of the one that runs would start it.
     for record in sorted(live, key=lambda record: record.state is not JobState.PENDING):

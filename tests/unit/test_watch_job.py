@@ -144,6 +144,7 @@ def test_nothing_is_submitted_while_slurm_is_silent(
 
 def test_what_waits_is_cancelled_before_what_runs(tmp_path: Path, cluster: Cluster) -> None:
     job = described(tmp_path)
+    job.folder.mkdir()
     cluster.put("8", S.RUNNING, name=job.name)
     running = cluster.found
     cluster.put("9", S.PENDING, name=job.name)
@@ -155,7 +156,8 @@ def test_what_waits_is_cancelled_before_what_runs(tmp_path: Path, cluster: Clust
 
 
 def test_stopping_where_there_is_none(tmp_path: Path, cluster: Cluster) -> None:
-    assert watch_job.stop(described(tmp_path), cluster) == "no job watches these runs"
+    assert watch_job.stop(described(tmp_path / "none"), cluster) == "no job watches these runs"
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- the command line -------------------------------------------------------------------------
