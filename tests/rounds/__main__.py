@@ -7,6 +7,7 @@ import gc
 import multiprocessing
 import os
 import platform
+import shutil
 import sys
 import tempfile
 import time
@@ -23,9 +24,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the first round; the next has +1")
     # They wait more than they work.
     parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1))
-    parser.add_argument(
-        "--sabotage", action="store_true", help="watchers without their second look"
-    )
+    parser.add_argument("--sabotage", action="store_true", help="watchers that claim nothing")
     args = parser.parse_args()
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="fsdpq-rounds-"))
@@ -41,7 +40,10 @@ def main() -> int:
                     f"seed {result.seed} ({result.kind}): {problem}  [{folder / str(result.seed)}]"
                 )
     _summary(results, time.monotonic() - began)
-    return 1 if any(result.problems for result in results) else 0
+    if any(result.problems for result in results):
+        return 1
+    shutil.rmtree(folder)
+    return 0
 
 
 def _play(job: tuple[int, Path, bool]) -> Result:

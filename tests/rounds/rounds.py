@@ -65,18 +65,23 @@ class Result:
 
 
 def play(seed: int, folder: Path, *, sabotage: bool = False) -> Result:
-    """Play the round of ``seed`` in ``folder``, which is left there if something is wrong."""
+    """Play the round of ``seed`` in ``folder``, which is left there if something is wrong.
+
+    With ``sabotage`` the watchers claim nothing, do not look again and are not killed, so that they
+    submit twice: a judge who finds nothing then would never find anything.
+    """
     _adopt_orphans()
     rng = Random(seed)
-    kind = rng.choice(sorted(scene.SCENES))
+    kind = "forgotten" if sabotage else rng.choice(sorted(scene.SCENES))
     layout = scene.build(folder, kind, rng)
     stage = Stage(folder, layout, rng, sabotage=sabotage)
-    user = _users_wishes(rng)
-    for number in range(rng.choice([1, 2, 3])):
+    user = [] if sabotage else _users_wishes(rng)
+    for number in range(1 if sabotage else rng.choice([1, 2, 3])):
         stage.plan_faults()
-        stage.phase([*stage.watchers(number), *(user if number == 0 else [])])
+        deeds = [*stage.watchers(number), *(user if number == 0 else [])]
+        stage.phase(deeds, limit_s=1e6 if sabotage else PHASE_S)
         stage.jump(rng.choice([0.0, rng.uniform(0.0, 20.0), rng.uniform(0.0, 400.0)]))
-    passes = stage.settle()
+    passes = 0 if sabotage else stage.settle()
     entries = check.journal(folder)
     result = Result(
         seed=seed,
@@ -125,7 +130,10 @@ class Stage:
 
     def plan_faults(self) -> None:
         rng = self._rng
-        faults = []
+        faults: list[dict[str, Any]] = []
+        if self._sabotage:  # each of them has time to submit before it sees that another one did
+            hang = {"call": "sbatch", "who": None, "fault": "hang", "seconds": 1.0}
+            faults += [dict(hang) for _ in range(4)]
         for _ in range(rng.choice([0, 1, 2, 3, 5])):
             (call,) = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
             fault = rng.choice(FAULTS[call])
@@ -143,6 +151,8 @@ class Stage:
 
     def _watcher(self, who: str) -> Deed:
         rng = self._rng
+        if self._sabotage:
+            return Deed(who=who, argv=("watch", "llama", "--once"))
         once = rng.random() < 0.6
         argv = ("watch", "llama", "--once") if once else ("watch", "llama", "--every", "2")
         deed = Deed(who=who, argv=argv, after_s=rng.uniform(0.0, 0.25))
@@ -154,7 +164,7 @@ class Stage:
                 return replace(deed, point=point, torn=rng.random() < 0.3)
         return deed
 
-    def phase(self, deeds: Sequence[Deed], *, limit_s: float = PHASE_S) -> None:
+    def phase(self, deeds: Sequence[Deed], *, limit_s: float) -> None:
         """Start and kill all; nothing of it is left when this returns."""
         argvs = {deed.who: (*deed.argv, "--runs", str(self.layout.root.parent)) for deed in deeds}
         waiting = sorted(deeds, key=lambda deed: deed.after_s)
