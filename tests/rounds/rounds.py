@@ -131,10 +131,10 @@ class Stage:
     def plan_faults(self) -> None:
         rng = self._rng
         faults: list[dict[str, Any]] = []
-        if self._sabotage:  # each of them has time to submit before it sees that another one did
-            hang = {"call": "sbatch", "who": None, "fault": "hang", "seconds": 1.0}
+        if self._sabotage:  # they have all read the run's events before the first one acts
+            hang = {"call": "squeue", "who": None, "fault": "hang", "seconds": 1.5}
             faults += [dict(hang) for _ in range(4)]
-        for _ in range(rng.choice([0, 1, 2, 3, 5])):
+        for _ in range(0 if self._sabotage else rng.choice([0, 1, 2, 3, 5])):
             (call,) = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
             fault = rng.choice(FAULTS[call])
             seconds = rng.uniform(0.0, _AT_MOST_S.get(fault, 100.0))
@@ -144,6 +144,8 @@ class Stage:
             faults += [dict(one) for _ in range(times)]
         with Slurm(str(self.folder)) as slurm:
             slurm.state["faults"] = faults + slurm.state["faults"]
+            if self._sabotage:
+                slurm.state["lives"] = []
 
     def watchers(self, phase: int) -> list[Deed]:
         """Two to four of them; most are killed, by the clock or at a point of their own."""
