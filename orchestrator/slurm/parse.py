@@ -167,6 +167,7 @@ _NO_ANSWER = (
     "Connection reset",
     "Broken pipe",
     "Unable to contact slurm controller",
+    "Unexpected message received",  # scontrol requeue without a controller (22.05)
 )
 
 

@@ -88,6 +88,8 @@ class Call:
     def answer(self) -> int:
         """Do it, with its fault, and return the exit code."""
         match self.fault:
+            case "down" if self.kind == "requeue":
+                return self._fail(f"Unexpected message received for job {self.argv[1]}")
             case "down":
                 return self._fail(f"{self._prefix()}{NO_CONTROLLER}")
             case "lost-none":
