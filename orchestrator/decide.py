@@ -22,6 +22,10 @@ _HELD = (
     "BadConstraints",
     "DependencyNeverSatisfied",
 )
+# Reasons of squeue that say how a job ended; measured on 22.05, a requeued job shows them on.
+_REASONS_OF_ENDS = frozenset(
+    {"NonZeroExitCode", "RaisedSignal", "TimeLimit", "NodeDown", "JobLaunchFailure", "OutOfMemory"}
+)
 # How long Slurm's word on the end of a job must have stood before it is acted on: a requeue by
 # Slurm itself passes through an ended state.
 SETTLE_S = 4.0
@@ -218,8 +222,10 @@ def _pending(job: JobRecord, past: History) -> Action:
         why = f"job {job.job_id} was requeued and waits for its begin time"
         return StartNow(job.job_id, job.restart, why)
     why = f"job {job.job_id} is pending: {job.reason or 'not yet looked at'}"
-    # Slurm gives a job that it has just put back no reason until its scheduler comes by.
-    return Wait("requeued", why, soon=not job.reason) if job.restart else Wait("pending", why)
+    # Slurm gives a job that it has just put back no reason until its scheduler comes by, or leaves
+    # it that of its last end.
+    soon = not job.reason or job.reason in _REASONS_OF_ENDS
+    return Wait("requeued", why, soon=soon) if job.restart else Wait("pending", why)
 
 
 def _ended(seen: Observation, past: History, policy: Policy) -> Action:

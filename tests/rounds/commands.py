@@ -14,8 +14,10 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from tests.rounds.jobs import BEGIN_S, ENDED, SAVE_S, WAIT_STATUS, Job, Slurm
+from tests.rounds.jobs import ENDED, SAVE_S, Job, Slurm
 
+# How long a job that was put back shows the reason of its last end.
+LOOKED_AT_S = 2.0
 NO_CONTROLLER = "Unable to contact slurm controller (connect failure)"
 TIMED_OUT = "Socket timed out on send/recv operation"
 NO_DATABASE = "sacct: error: Problem talking to the database: Connection refused"
@@ -164,8 +166,12 @@ class Call:
         return 0
 
     def _reason(self, job: Job) -> str:
-        held = job["state"] == "PENDING" and self.slurm.waits_its_turn(job)
-        return "Dependency" if held else str(job["reason"])
+        """Why it is pending; the scheduler says so only when it has come by."""
+        if job["state"] != "PENDING" or self.slurm.now - job["submit"] < LOOKED_AT_S:
+            return str(job["reason"])
+        if job["begin"] > self.slurm.now:
+            return "BeginTime"
+        return "Dependency" if self.slurm.waits_its_turn(job) else "None"
 
     # sacct
 
@@ -196,9 +202,7 @@ class Call:
             return self._fail(f"Requested operation is presently disabled for job {job_id}")
         if job["state"] == "PENDING":
             return self._fail(f"Job is pending execution for job {job_id}")
-        # A running job waits for two minutes afterwards, one that had ended does not.
-        begin = now if job["state"] in ENDED else now + BEGIN_S
-        self.slurm.put_back(job, now, begin=begin, by=os.environ.get("ROUNDS_WHO", ""))
+        self.slurm.put_back(job, now, by=os.environ.get("ROUNDS_WHO", ""))
         self.slurm.pass_time()
         return 0
 
@@ -207,7 +211,7 @@ class Call:
         if job is None:
             return self._fail("slurm_update error: Invalid job id specified")
         if self.argv[2] == "StartTime=now" and job["state"] == "PENDING":
-            job.update(begin=self.slurm.now, reason="None")
+            job["begin"] = self.slurm.now
             self.slurm.note("start now", self.slurm.now, job_id=job["id"])
         return 0
 
@@ -234,26 +238,22 @@ def _time(seconds: float | None, none: str) -> str:
 
 def _cell(job: Job, field: str) -> str:
     """Return what squeue --Format prints for one field of a job."""
-    start = job["start"] if job["start"] is not None else (job["begin"] or None)
-    planned = job["start"] is None and job["reason"] != "BeginTime"
+    # That of a job which was put back is planned from the first.
+    start = job["begin"] if job["start"] is None and job["restart"] else job["start"]
     cells: dict[str, Any] = {
         "JobID": job["id"],
         "State": job["state"],
         "RestartCnt": job["restart"],
         "Reason": job["reason"],
         "SubmitTime": _time(job["submit"], "N/A"),
-        "StartTime": _time(None if planned else start, "N/A"),
+        "StartTime": _time(start, "N/A"),
         "EndTime": _time(job["end"], "N/A"),
-        "exit_code": _wait_status(job),
+        "exit_code": job["code"],
         "Partition": job["partition"],
         "NodeList": job["nodes"],
         "Name": job["name"],
     }
     return str(cells[field])
-
-
-def _wait_status(job: Job) -> int:
-    return WAIT_STATUS.get(job["state"], 0)
 
 
 def _accounted(record: Job, field: str) -> str:

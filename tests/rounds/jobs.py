@@ -26,7 +26,7 @@ WAIT_STATUS = {
     "NODE_FAIL": 15,
 }
 ENDED = frozenset(WAIT_STATUS)
-BEGIN_S = 120.0
+BEGIN_S = 121.0
 # How long a real Slurm took to put back a job whose node was lost.
 PUT_BACK_S = 2.0
 SAVE_S = 3.0
@@ -128,7 +128,7 @@ class Slurm:
         )
 
     def _start(self, job: Job, at: float) -> None:
-        job.update(state="RUNNING", start=at, reason="None", nodes="n[1-2]")
+        job.update(state="RUNNING", start=at, reason="None", nodes="n[1-2]", code=0)
         self._account(job)
         number = script.start(job, at)
         if number is None:  # finished or cancelled: the script leaves at once
@@ -144,7 +144,7 @@ class Slurm:
         at, what = job["next"]
         job["next"] = None
         if what == "put back":
-            self.put_back(job, at, begin=at + BEGIN_S, by="slurm")
+            self.put_back(job, at, by="slurm")
         elif what == "saved":
             self._saved(job, at)
         elif what == "lost node":
@@ -159,10 +159,11 @@ class Slurm:
         again = script.stop(job, at, self.state)
         self.end(job, "COMPLETED", at)
         if again:
-            self.put_back(job, at, begin=at + BEGIN_S, by="script")
+            self.put_back(job, at, by="script")
 
     def end(self, job: Job, state: str, at: float) -> None:
-        job.update(state=state, end=at, next=None)
+        reason = "NonZeroExitCode" if state == "FAILED" else "None"
+        job.update(state=state, end=at, next=None, reason=reason, code=WAIT_STATUS.get(state, 0))
         self.note("end", at, job_id=job["id"], restart=job["restart"], state=state)
         self._account(job)
 
@@ -177,6 +178,7 @@ class Slurm:
             "state": "PENDING",
             "restart": 0,
             "reason": "None",
+            "code": 0,
             "submit": at,
             "begin": at,
             "start": None,
@@ -190,13 +192,15 @@ class Slurm:
         self.note("submit", at, job_id=job_id, asked_by=by)
         return job
 
-    def put_back(self, job: Job, at: float, *, begin: float, by: str) -> None:
-        """The same id again, with a new submit time, as a requeue does it."""
+    def put_back(self, job: Job, at: float, *, by: str) -> None:
+        """The same id again, with a new submit time, as a requeue does it.
+
+        It waits for two minutes, whether it ran or had ended, and keeps its last exit code.
+        """
         if job["state"] not in ENDED:
             self.end(job, "REQUEUED", at)
-        reason = "BeginTime" if begin > at else "None"
-        job.update(state="PENDING", restart=job["restart"] + 1, submit=at, begin=begin)
-        job.update(reason=reason, start=None, end=None, nodes="", next=None)
+        job.update(state="PENDING", restart=job["restart"] + 1, submit=at, begin=at + BEGIN_S)
+        job.update(start=None, end=None, nodes="", next=None)
         self.note("requeue", at, job_id=job["id"], restart=job["restart"], asked_by=by)
         self._account(job)
 

@@ -75,6 +75,11 @@ class Machine:
         return [(str(row.state), row.exit_code, row.start is not None) for row in rows]
 
 
+def differences(one: dict[str, Shape], other: dict[str, Shape]) -> dict[str, tuple[Shape, Shape]]:
+    """Return what is not the same, by name."""
+    return {name: (one[name], other[name]) for name in one if one[name] != other[name]}
+
+
 def play(machine: Machine, write: Callable[[str, str], str]) -> dict[str, Shape]:
     """Type the same commands and return the shapes of the answers."""
     shapes: dict[str, Shape] = {}
@@ -95,6 +100,8 @@ def play(machine: Machine, write: Callable[[str, str], str]) -> dict[str, Shape]
     machine.run(commands.cancel(second))
     shapes["cancelled"] = machine.wait(second, "CANCELLED")[:2]
     shapes["resurrected"] = machine.said(commands.requeue(second), second)
+    shapes["waits again"] = machine.wait(second, "PENDING", "BeginTime")
+    machine.run(commands.start_now(second))
     shapes["runs again"] = machine.wait(second, "RUNNING")
     machine.run(commands.cancel(second))
     machine.wait(second, "CANCELLED")
@@ -113,7 +120,7 @@ def test_the_same_commands_get_the_same_answers(
 ) -> None:
     real = play(*_real(cluster, user))
     fake = play(*_fake(tmp_path / "round"))
-    assert fake == real
+    assert differences(real, fake) == {}
 
 
 @pytest.mark.parametrize("what", ["squeue", "sbatch", "requeue"])

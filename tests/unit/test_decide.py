@@ -499,6 +499,16 @@ def test_the_delay_grows(cause: Cause, idle: int, delay_s: float) -> None:
         assert "in 1 s" in action.why
 
 
+@pytest.mark.parametrize(
+    ("reason", "soon"), [("", True), ("NonZeroExitCode", True), ("Priority", False)]
+)
+def test_a_job_that_was_put_back_is_looked_at_again_soon(reason: str, soon: bool) -> None:
+    """Slurm shows the reason of its last end until its scheduler comes by."""
+    action = act(seen(job(state=S.PENDING, restart=1, reason=reason)))
+    assert isinstance(action, Wait)
+    assert (action.state, action.soon) == ("requeued", soon)
+
+
 # --- what a claim is taken for ----------------------------------------------------------------
 
 
