@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 SLURM_JOBS ?= 3
 E2E_JOBS ?= 2
 
-.PHONY: help demo test check fix unit slurm e2e bench golden packages clean
+.PHONY: help demo test check fix unit rounds slurm e2e bench golden packages clean
 
 help:  ## Show the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,6 +24,7 @@ demo: $(VENV)/ready  ## Train on this machine, be preempted, come back, finish. 
 
 test: $(VENV)/ready packages  ## Everything: check, unit, slurm, e2e. As root it installs Slurm.
 	$(MAKE) check
+	$(PYTEST) tests/rounds
 	@if .ci/can-run-slurm; then \
 	  set -x; FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/slurm -n $(SLURM_JOBS) --dist worksteal && \
 	  FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/e2e -n $(E2E_JOBS) --dist worksteal; \
@@ -48,6 +49,11 @@ fix: $(VENV)/ready  ## Format and mend what ruff can.
 
 unit: $(VENV)/ready  ## Unit tests, golden scripts and packaging; seconds.
 	$(PYTEST) tests/unit tests/golden tests/packaging
+
+ROUNDS ?= 1000
+SEED ?= 1
+rounds: $(VENV)/ready  ## A thousand times two to four watchers, killed at random; half an hour.
+	$(BIN)/python -m tests.rounds --rounds $(ROUNDS) --seed $(SEED)
 
 slurm: $(VENV)/ready  ## Faults on a real Slurm cluster (root, Debian's Slurm packages).
 	FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/slurm -n $(SLURM_JOBS) --dist worksteal

@@ -11,7 +11,7 @@ from orchestrator.decide import (
     Restart,
     StartNow,
     decide,
-    end_key,
+    turn,
 )
 from orchestrator.errors import ActionError, FsdpqError, QueryError, SubmitError
 from orchestrator.layout import RunLayout
@@ -49,12 +49,8 @@ def _do(sight: Sight, action: Action, scheduler: Scheduler) -> str:
             store.append(sight.layout, "ended jobs", job_ids=job_ids, why=action.why)
         case Exclude():
             return _exclude(sight, action, scheduler)
-        case Over(record=True):
-            return _record_end(sight, action, scheduler)
-        case Restart():
-            return _restart(sight, action, scheduler)
-        case Replace():
-            return _replace(sight, action, scheduler)
+        case Over(record=True) | Restart() | Replace():
+            return _claimed(sight, action, scheduler)
     return ""
 
 
@@ -93,12 +89,31 @@ def _record_attempt(layout: RunLayout, number: int, verdict: Verdict) -> None:
     store.append(layout, "attempt ended", attempt=number, suspects=list(verdict.suspects), **told)
 
 
-def _objection(sight: Sight, action: Action, scheduler: Scheduler, key: str) -> str:
+def _claimed(sight: Sight, action: Over | Restart | Replace, scheduler: Scheduler) -> str:
+    """Act on the end of a job as the only process that does, and let go of it afterwards.
+
+    A process that looks after many runs lives on, and must not keep `fsdpq requeue` away.
+    """
+    try:
+        if objection := _objection(sight, action, scheduler):
+            return objection
+        match action:
+            case Over():
+                return _record_end(sight, action, scheduler)
+            case Restart():
+                return _restart(sight, action, scheduler)
+            case Replace():
+                return _replace(sight, action, scheduler)
+    finally:
+        store.release(sight.layout, turn(sight.past))
+
+
+def _objection(sight: Sight, action: Action, scheduler: Scheduler) -> str:
     """Return why this process may not act on the end of a job; "" if it may.
 
     Between looking and claiming another one may have restarted the run and gone.
     """
-    if not store.claim(sight.layout, key):
+    if not store.claim(sight.layout, turn(sight.past)):
         return "another watcher is at it"
     again = observe.look([(sight.layout, sight.plan)], scheduler)[0]
     same = _same(decide(again.seen, again.past, again.policy), action)
@@ -118,9 +133,7 @@ def _same(now: Action, before: Action) -> bool:
 
 
 def _record_end(sight: Sight, action: Over, scheduler: Scheduler) -> str:
-    """Write down that the run is over, unless its user starts it again just now."""
-    if objection := _objection(sight, action, scheduler, end_key(sight.seen, sight.past)):
-        return objection
+    """Write down that the run is over."""
     if action.state == "cancelled":
         store.mark_cancelled(sight.layout, by=action.why)
         return ""
@@ -138,9 +151,7 @@ def _end_attempt(sight: Sight, verdict: Verdict) -> None:
 
 
 def _restart(sight: Sight, action: Restart, scheduler: Scheduler) -> str:
-    """Restart the run, unless another watcher is at it or things have changed meanwhile."""
-    if objection := _objection(sight, action, scheduler, action.key):
-        return objection
+    """Restart the run: requeue its job, or submit another."""
     verdict = action.verdict
     _end_attempt(sight, verdict)
     if action.micro_batch is not None:
@@ -155,6 +166,7 @@ def _restart(sight: Sight, action: Restart, scheduler: Scheduler) -> str:
         how="requeue" if action.job_id else "resubmit",
         signature=verdict.signature,
         micro_batch=action.micro_batch,
+        key=action.key,
     )
     if action.job_id is not None and _requeued(sight.layout, action.job_id, scheduler):
         return f"requeued job {action.job_id}"
@@ -163,8 +175,6 @@ def _restart(sight: Sight, action: Restart, scheduler: Scheduler) -> str:
 
 def _replace(sight: Sight, action: Replace, scheduler: Scheduler) -> str:
     """End a job and start another in its place; or put the same one back, where that will do."""
-    if objection := _objection(sight, action, scheduler, action.key):
-        return objection
     layout, attempt = sight.layout, sight.seen.attempt
     if action.requeue:
         _end_attempt(sight, Verdict(action.cause, action.why, suspects=action.suspects))
@@ -173,6 +183,7 @@ def _replace(sight: Sight, action: Replace, scheduler: Scheduler) -> str:
         "why": action.why,
         "checkpoint_step": sight.seen.checkpoint_step,
         "attempt": attempt.number if attempt and action.requeue else None,
+        "key": action.key,
     }
     store.append(layout, "restart", **restart, how="requeue" if action.requeue else "replace")
     if action.requeue and _requeued(layout, action.job_id, scheduler):

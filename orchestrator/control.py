@@ -5,7 +5,7 @@ import os
 from typing import NamedTuple
 
 from orchestrator import act, observe, store, watch
-from orchestrator.decide import BY_HAND, end_key
+from orchestrator.decide import BY_HAND, end_key, turn, unanswered_s
 from orchestrator.errors import RunError
 from orchestrator.layout import RunLayout
 from orchestrator.nodes import bad_nodes
@@ -70,7 +70,14 @@ def requeue(layout: RunLayout, plan: LaunchPlan) -> Requeued:
     if live:
         return _hurry(layout, plan, live[0], scheduler)
     sight = _claim_end(layout, plan, scheduler)
-    bad = tuple(n.node for n in bad_nodes(sight.past.suspicions, sight.policy, now=sight.seen.now))
+    try:
+        return Requeued(f"{layout.name}: submitted job {_submit(sight)}")
+    finally:
+        store.release(layout, turn(sight.past))
+
+
+def _submit(sight: Sight) -> str:
+    layout = sight.layout
     # What a job of this name does from here on is what the user wants, not what was before.
     layout.cancelled.unlink(missing_ok=True)
     layout.no_progress.unlink(missing_ok=True)
@@ -82,32 +89,50 @@ def requeue(layout: RunLayout, plan: LaunchPlan) -> Requeued:
         checkpoint_step=observe.checkpoint_step(layout),
         how="resubmit",
     )
-    return Requeued(f"{layout.name}: submitted job {act.submit(layout, plan, exclude=bad)}")
+    bad = bad_nodes(sight.past.suspicions, sight.policy, now=sight.seen.now)
+    return act.submit(layout, sight.plan, exclude=tuple(node.node for node in bad))
 
 
 def _claim_end(layout: RunLayout, plan: LaunchPlan, scheduler: Scheduler) -> Sight:
     """Take the end of the run's last job for this process, as a watcher does that restarts it.
 
     Returns:
-        What is seen of the run.
+        What is seen of the run; its `turn` is claimed, and to be released.
 
     Raises:
-        RunError: A watcher has it, or the scheduler no longer says what it said.
+        RunError: A watcher has it, things have changed, or its job may still turn up.
         QueryError: The scheduler does not answer.
     """
-    sight = observe.look([(layout, plan)], scheduler)[0]
-    before = end_key(sight.seen, sight.past)
-    if not store.claim(layout, before) or _end_key(layout, plan, scheduler) != before:
-        raise RunError(
-            f"{layout.name}: a watcher is starting it again right now; see `fsdpq status"
-            f" {layout.name}`"
-        )
-    return sight
+    before = observe.look([(layout, plan)], scheduler)[0]
+    key = turn(before.past)
+    if not store.claim(layout, key):
+        raise RunError(_taken(layout))
+    try:
+        _check_same(before, observe.look([(layout, plan)], scheduler)[0])
+    except RunError:
+        store.release(layout, key)
+        raise
+    return before
 
 
-def _end_key(layout: RunLayout, plan: LaunchPlan, scheduler: Scheduler) -> str:
-    sight = observe.look([(layout, plan)], scheduler)[0]
-    return end_key(sight.seen, sight.past)
+def _check_same(before: Sight, now: Sight) -> None:
+    """Refuse to start a run again that another one has started since, or may have.
+
+    Raises:
+        RunError: That is so.
+    """
+    ends = [end_key(sight.seen, sight.past) for sight in (before, now)]
+    if ends[0] != ends[1] or before.past != now.past:
+        raise RunError(_taken(now.layout))
+    if left_s := unanswered_s(now.seen, now.past):
+        why = "its last submission got no answer, and the job may still turn up"
+        raise RunError(f"{now.layout.name}: {why}; try again in {left_s:.0f} s")
+
+
+def _taken(layout: RunLayout) -> str:
+    return (
+        f"{layout.name}: a watcher is starting it again right now; see `fsdpq status {layout.name}`"
+    )
 
 
 def _hurry(layout: RunLayout, plan: LaunchPlan, job: JobRecord, scheduler: Scheduler) -> Requeued:

@@ -12,6 +12,7 @@ FsdpqError
     SubmitError         the scheduler refused the job: nothing was submitted
     SubmitUnknownError  no answer to a submission: the job may exist all the same
     ActionError         requeue, cancel, update or signal was refused
+    ActionUnknownError  no answer to one of these: it may have been done all the same
 
 Beside what raises them, as RunErrors: runtime's VoteError and SupersededError.
 """
@@ -79,3 +80,7 @@ class SubmitUnknownError(SchedulerError):
 
 class ActionError(SchedulerError):
     """The scheduler refused to requeue, cancel, update or signal a job."""
+
+
+class ActionUnknownError(SchedulerError):
+    """The scheduler did not answer; what was asked of it may have been done all the same."""

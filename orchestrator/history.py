@@ -19,6 +19,7 @@ class _Reader:
         self.asked_nodes: int | None = None
         self.sizes: list[tuple[str, int]] = []
         self.restarts: list[Restarted] = []
+        self.answered: object = None
         self.gave_up: Over | None = None
         self.hurried: list[tuple[str, int | None]] = []
         self.refused: list[tuple[float, str]] = []
@@ -56,6 +57,10 @@ class _Reader:
         self.restarts[-1:] = [Restarted(REFUSED, r.checkpoint_step) for r in self.restarts[-1:]]
 
     def on_restart(self, event: Event) -> None:
+        # Whoever wrote down the one before for the same end was killed, or got no answer.
+        if self.answered is not None and event.get("key") == self.answered:
+            self.restarts[-1:] = [Restarted(REFUSED, r.checkpoint_step) for r in self.restarts[-1:]]
+        self.answered = event.get("key")
         cause, step = str(event.get("cause")), event.get("checkpoint_step")
         self.restarts.append(Restarted(cause, step, str(event.get("signature") or "")))
         self.gave_up = None

@@ -41,10 +41,18 @@ def render(plan: LaunchPlan) -> dict[str, str]:
     Raises:
         TemplateError: A template asks for a value that the plan does not have.
     """
-    return {"script.sbatch": _fill("train.sbatch.j2", plan), "node.sh": _fill("node.sh.j2", plan)}
+    return {
+        "script.sbatch": fill("train.sbatch.j2", plan=plan),
+        "node.sh": fill("node.sh.j2", plan=plan),
+    }
 
 
-def _fill(template: str, plan: LaunchPlan) -> str:
+def fill(template: str, **values: object) -> str:
+    """Return ``template`` with ``values`` in it.
+
+    Raises:
+        TemplateError: It asks for a value that is not there.
+    """
     environment = Environment(
         loader=FileSystemLoader(str(resources.root("templates"))),
         undefined=StrictUndefined,
@@ -55,6 +63,6 @@ def _fill(template: str, plan: LaunchPlan) -> str:
     )
     environment.filters.update(sh=sh, directive=directive)
     try:
-        return environment.get_template(template).render(plan=plan, version=__version__)
+        return environment.get_template(template).render(version=__version__, **values)
     except TemplateError as problem:
         raise errors.TemplateError(f"{template}: {problem}") from problem

@@ -236,9 +236,9 @@ def override(layout: RunLayout, **changes: Any) -> None:
 def claim(layout: RunLayout, key: str) -> bool:
     """Return whether this process is the one to act on ``key`` (one end of one job).
 
-    A claim is a file that only one process can create. One whose owner is gone, or that is older
-    than ten minutes, is passed to the next generation: `key.0`, `key.1`, ... A process that asks
-    again for what it holds still holds it: the first time it may have found nothing to do.
+    A claim is a file that only one process can create. One that was released, whose owner is gone,
+    or that is older than ten minutes, is passed to the next generation: `key.0`, `key.1`, ... A
+    process that asks again for what it holds still holds it.
     """
     generation = 0
     while True:
@@ -256,6 +256,17 @@ def claim(layout: RunLayout, key: str) -> bool:
             generation += 1
         else:
             return True
+
+
+def release(layout: RunLayout, key: str) -> None:
+    """Give back what this process has claimed of ``key``, done or not.
+
+    Whoever claims it next looks again first. The file stays, so that a generation never returns.
+    """
+    for path in layout.claims.glob(f"{key}.*"):
+        if _is_here(read_json(path) or {}, os.getpid()):
+            with suppress(OSError):  # then it gets stale
+                replace(path, json.dumps({"released": True}))
 
 
 def _owner() -> dict[str, Any]:
@@ -281,6 +292,8 @@ def _is_here(owner: Mapping[str, Any], pid: int) -> bool:
 
 def _is_gone(owner: Mapping[str, Any]) -> bool:
     """Return whether ``owner`` is known to have ended. One that is being written is not."""
+    if owner.get("released") is True:
+        return True
     if owner.get("host") != socket.gethostname():
         return False
     return _start(owner.get("pid")) != owner.get("start")

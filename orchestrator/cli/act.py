@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from orchestrator import control, drill, report, status, store, watch
+from orchestrator import control, drill, report, status, store, watch, watch_job
 from orchestrator.cli.chosen import chosen_runs
 from orchestrator.cli.follow import Printer
 from orchestrator.cli.main import echo_json, json_option, main, runs_option
@@ -25,9 +25,23 @@ _BACK_S = 120.0
     show_default=True,
     help="Seconds between two passes.",
 )
+@click.option("--as-job", is_flag=True, help="As a small Slurm job that renews itself.")
+@click.option("--stop-job", is_flag=True, help="End that job.")
+@click.option("--partition", metavar="P", help="Of the job; Slurm's default if not given.")
+@click.option("--account", metavar="A", help="Of the job; that of the runs if not given.")
+@click.option("--time", "limit", metavar="T", help="Of one job, as sbatch reads it; 1 day.")
 @json_option
 def watch_command(
-    run: tuple[str, ...], runs: Path, once: bool, every_s: float, as_json: bool
+    run: tuple[str, ...],
+    runs: Path,
+    once: bool,
+    every_s: float,
+    as_job: bool,
+    stop_job: bool,
+    partition: str | None,
+    account: str | None,
+    limit: str | None,
+    as_json: bool,
 ) -> None:
     """Look after RUN..., or all runs: restart what has to be restarted, until all are over.
 
@@ -35,7 +49,19 @@ def watch_command(
     """
     if as_json and not once:
         raise click.UsageError("--json goes with --once")
+    if once + as_job + stop_job > 1:
+        raise click.UsageError("--once, --as-job and --stop-job do not go together")
+    if not as_job and (partition or account or limit):
+        raise click.UsageError("--partition, --account and --time go with --as-job")
     told: set[str] = set()
+    if stop_job or as_job:
+        plans = [] if stop_job else [plan for _, plan in chosen_runs(run, runs, told=told)]
+        asked = {"partition": partition, "account": account, "time": limit}
+        options = watch_job.options({k: v for k, v in asked.items() if v is not None}, plans)
+        job = watch_job.describe(watch_job.absolute(runs), run, options=options, every_s=every_s)
+        act = watch_job.stop if stop_job else watch_job.start
+        click.echo(act(job, watch.scheduler_of("slurm", [])))
+        return
     if not once:
         watch.loop(lambda: chosen_runs(run, runs, told=told), every_s=every_s, show=Printer().show)
         return

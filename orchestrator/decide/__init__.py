@@ -13,6 +13,8 @@ from orchestrator.decide.ended import (
     SUBMIT_SETTLE_S,
     decide_ended,
     end_key,
+    turn,
+    unanswered_s,
 )
 from orchestrator.decide.live import COLLECT_S, START_NOW_TRIES, decide_live
 from orchestrator.decide.words import (
@@ -96,4 +98,6 @@ __all__ = [
     "Wait",
     "decide",
     "end_key",
+    "turn",
+    "unanswered_s",
 ]

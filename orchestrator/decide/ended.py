@@ -38,7 +38,7 @@ def decide_ended(seen: Observation, past: History, policy: Policy) -> Action:
     """Return what to do about a run none of whose jobs is alive."""
     job = seen.jobs[0] if seen.jobs else None
     if past.asked_at is not None and not _answered(past, seen.attempt, job):
-        if seen.now - past.asked_at < SUBMIT_SETTLE_S:
+        if unanswered_s(seen, past) > 0:
             return Wait("waiting", "a submission got no answer; its job may still turn up")
         lost = Verdict(Cause.GONE, "the submission got no answer and no job")
         return Restart(end_key(seen, past), None, lost, lost.why, nodes=past.asked_nodes)
@@ -73,6 +73,14 @@ def _replacement(stopped: Stopped, seen: Observation, past: History, policy: Pol
     return Restart(key, None, verdict, stopped.why, exclude=bad, nodes=stopped.nodes)
 
 
+def unanswered_s(seen: Observation, past: History) -> float:
+    """Return for how long the job of a submission without an answer may still turn up."""
+    job = seen.jobs[0] if seen.jobs else None
+    if past.asked_at is None or _answered(past, seen.attempt, job):
+        return 0.0
+    return max(0.0, SUBMIT_SETTLE_S - (seen.now - past.asked_at))
+
+
 def _answered(past: History, attempt: Attempt | None, job: JobRecord | None) -> bool:
     """Return whether a submission without an answer has shown up: as an attempt or a record."""
     started = attempt.started_at if attempt else None
@@ -85,10 +93,20 @@ def end_key(seen: Observation, past: History) -> str:
 
     A requeue changes the restart count, a new job the number of submissions.
     """
-    done = f"{len(past.submitted)}-{len(past.restarts)}"
+    done = len(past.submitted)
     if not seen.jobs:
         return f"none.{done}"
     return f"{seen.jobs[0].job_id}.{seen.jobs[0].restart or 0}.{done}"
+
+
+def turn(past: History) -> str:
+    """Return what has to be claimed before the end of a job is answered.
+
+    Nothing that is under way may change it: as long as a restart is, the claim of whoever does it
+    keeps others away. So it holds no word of Slurm's either, which says less of a job once the
+    controller has forgotten it.
+    """
+    return f"submitted-{len(past.submitted)}"
 
 
 def _restart(seen: Observation, past: History, policy: Policy, job: JobRecord | None) -> Action:

@@ -28,8 +28,12 @@ _HELD = (
 )
 # Slurm held it because a node would not start it: it will not start by itself either.
 _LAUNCH_HELD = ("launch failed requeued held", "launch_failed_requeued_held")
+# Reasons of squeue that say how a job ended; measured on 22.05, a requeued job shows them on.
+_REASONS_OF_ENDS = frozenset(
+    {"NonZeroExitCode", "RaisedSignal", "TimeLimit", "NodeDown", "JobLaunchFailure", "OutOfMemory"}
+)
 # Reasons for which fewer nodes help.
-_STARVED = ("Resources", "Priority", "ReqNodeNotAvail", "Nodes required", "NodeDown")
+_STARVED = ("Resources", "Priority", "ReqNodeNotAvail", "Nodes required")
 START_NOW_TRIES = 5
 EXCLUDE_TRIES = 3
 # A hung attempt is given this long, from when it is found, to write down where its ranks stand.
@@ -97,8 +101,10 @@ def _pending(job: JobRecord, seen: Observation, past: History, policy: Policy) -
         why = f"job {job.job_id} was requeued and waits for its begin time"
         return StartNow(job.job_id, job.restart, why)
     why = f"job {job.job_id} is pending: {job.reason or 'not yet looked at'}"
-    # Slurm gives a job that it has just put back no reason until its scheduler comes by.
-    return Wait("requeued", why, soon=not job.reason) if job.restart else Wait("pending", why)
+    # Slurm gives a job that it has just put back no reason until its scheduler comes by, or leaves
+    # it that of its last end.
+    soon = not job.reason or job.reason in _REASONS_OF_ENDS
+    return Wait("requeued", why, soon=soon) if job.restart else Wait("pending", why)
 
 
 def _replaced(job: JobRecord, seen: Observation, past: History, policy: Policy) -> Action | None:

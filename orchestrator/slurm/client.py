@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.errors import ActionError, QueryError, SchedulerError
+from orchestrator.errors import ActionError, ActionUnknownError, QueryError, SchedulerError
 from orchestrator.scheduler import Answer, Ids, JobRecord, JobState, no_ids
 from orchestrator.slurm import commands, parse
 
@@ -76,10 +76,19 @@ class SlurmScheduler:
         return Answer(tuple(sorted(found + past, key=_age)), silent)
 
     def requeue(self, job_id: str) -> None:
-        """Start the same id again."""
+        """Start the same id again.
+
+        Raises:
+            ActionError: Slurm refused; a new job will have to do.
+            ActionUnknownError: No answer; a later look tells whether it was done.
+        """
         try:
             run(commands.requeue(job_id), timeout_s=ACTION_TIMEOUT_S, error=ActionError)
         except ActionError as error:
+            if error.returncode is None or parse.no_answer(error.stderr):
+                raise ActionUnknownError(
+                    error.argv, returncode=error.returncode, stderr=error.stderr
+                ) from None
             if "Job is pending execution" not in error.stderr:  # somebody was faster: that is fine
                 raise
 

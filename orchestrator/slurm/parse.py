@@ -194,5 +194,27 @@ def job_id(text: str) -> str:
     return found
 
 
+# What a command says when its request got lost, or only the answer to it.
+_NO_ANSWER = (
+    "Socket timed out",
+    "Zero Bytes were transmitted",
+    "Connection reset",
+    "Broken pipe",
+    "Unable to contact slurm controller",
+    "Unexpected message received",  # scontrol requeue without a controller (22.05)
+)
+
+
+def no_answer(stderr: str) -> bool:
+    """Return whether a command failed without a word from the controller.
+
+    >>> no_answer("Socket timed out on send/recv operation")
+    True
+    >>> no_answer("Requested operation is presently disabled for job 7")
+    False
+    """
+    return any(words in stderr for words in _NO_ANSWER)
+
+
 def _unreadable(command: str, line: str) -> QueryError:
     return QueryError([command], returncode=0, stderr=f"cannot read this row: {line!r}")

@@ -15,6 +15,7 @@ from orchestrator.fields import read_yaml, validate
 from orchestrator.layout import RunLayout
 from orchestrator.profile import load_profile
 from orchestrator.spec.job import JobSpec
+from orchestrator.watch_job import Options, describe
 
 HERE = Path(__file__).parent
 JOBS = HERE.parents[1] / "jobs"
@@ -86,3 +87,26 @@ def rendered(name: str) -> dict[str, str]:
     with patch.object(script, "__version__", "VERSION"):
         scripts = script.render(plan)
     return {f"{name}.sbatch": scripts["script.sbatch"], f"{name}.node.sh": scripts["node.sh"]}
+
+
+WATCH = "watch-job"
+
+
+def rendered_watch() -> dict[str, str]:
+    """Return the script of `fsdpq watch --as-job`, by the name of the file that keeps it."""
+    job = describe(
+        Path("/shared/alice's runs"),
+        ["llama-1b", "llama-8b"],
+        options=Options(account="lab", partition="cpu"),
+        python="/home/alice/.venv/bin/python",
+    )
+    with patch.object(script, "__version__", "VERSION"):
+        return {f"{WATCH}.sbatch": job.text}
+
+
+def all_rendered() -> dict[str, str]:
+    """Return every script that is kept here."""
+    scripts = rendered_watch()
+    for name in CASES:
+        scripts |= rendered(name)
+    return scripts

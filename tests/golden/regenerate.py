@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .cases import CASES, HERE, rendered
+from .cases import HERE, all_rendered
 
 
 def main() -> None:
@@ -10,9 +10,8 @@ def main() -> None:
     for pattern in ("*.sbatch", "*.node.sh"):
         for old in HERE.glob(pattern):
             old.unlink()
-    for name in CASES:
-        for file, text in rendered(name).items():
-            (HERE / file).write_text(text, encoding="utf-8", newline="\n")
+    for file, text in all_rendered().items():
+        (HERE / file).write_text(text, encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

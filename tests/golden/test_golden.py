@@ -14,14 +14,14 @@ import pytest
 
 from orchestrator.profile import shipped
 
-from .cases import CASES, HERE, rendered
+from .cases import CASES, HERE, WATCH, all_rendered, rendered, rendered_watch
 
 KEPT = sorted([*HERE.glob("*.sbatch"), *HERE.glob("*.node.sh")])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, WATCH])
 def test_scripts_are_what_they_were(name: str) -> None:
-    for file, text in rendered(name).items():
+    for file, text in (rendered_watch() if name == WATCH else rendered(name)).items():
         kept = (HERE / file).read_bytes().decode()
         assert text == kept, f"{file} differs; if that is meant: python -m tests.golden.regenerate"
 
@@ -31,7 +31,7 @@ def test_every_shipped_site_has_a_case() -> None:
 
 
 def test_no_golden_script_is_left_over() -> None:
-    assert {path.name for path in KEPT} == {file for name in CASES for file in rendered(name)}
+    assert {path.name for path in KEPT} == set(all_rendered())
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.name)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from orchestrator.errors import ActionError, QueryError, SubmitError, SubmitUnknownError
+from orchestrator.errors import (
+    ActionError,
+    ActionUnknownError,
+    QueryError,
+    SubmitError,
+    SubmitUnknownError,
+)
 from orchestrator.layout import RunLayout
 from orchestrator.scheduler import Answer, Ids, JobRecord, JobState, no_ids
 
@@ -44,8 +50,13 @@ class Cluster:
         return Answer(tuple(self.found))
 
     def requeue(self, job_id: str) -> None:
+        if "requeue answer" in self.refuses:
+            self.done.append(("requeue", job_id))
+            said = "Socket timed out on send/recv operation"
+            raise ActionUnknownError(["scontrol"], returncode=1, stderr=said)
         self._do("requeue", job_id)
-        self.put(job_id, S.PENDING, restart=1, reason="BeginTime")
+        restart = 1 + sum(job.restart or 0 for job in self.found)
+        self.put(job_id, S.PENDING, restart=restart, reason="BeginTime")
 
     def start_now(self, job_id: str) -> None:
         self._do("start now", job_id)

@@ -265,7 +265,7 @@ def test_a_hung_job_of_a_run_that_is_given_up_is_ended(cluster: Cluster, hung: R
 
 def test_two_watchers_end_a_hung_job_once(cluster: Cluster, hung: RunLayout) -> None:
     owner = {"host": "another-host", "pid": 1, "start": "1"}
-    path = hung.claims / "7.0.hang.0"
+    path = hung.claims / "submitted-1.0"
     path.write_text(json.dumps(owner))
     os.utime(path, (NOW, NOW))
     assert once(hung).note == "another watcher is at it"

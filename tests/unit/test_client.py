@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import ActionError, QueryError, SchedulerError
+from orchestrator.errors import ActionError, ActionUnknownError, QueryError, SchedulerError
 from orchestrator.scheduler import Ids, JobState
 from orchestrator.slurm import client, commands
 from orchestrator.slurm.client import SlurmScheduler, clean_environment
@@ -275,6 +276,31 @@ def test_a_job_that_already_waits_counts_as_requeued(fake: Fake) -> None:
 def test_a_requeue_that_is_refused(fake: Fake, stderr: str) -> None:
     fake("scontrol", f"echo '{stderr}' >&2; exit 1")
     with pytest.raises(ActionError, match=stderr):
+        SLURM.requeue("7")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "stderr",
+    [
+        "Socket timed out on send/recv operation",
+        "Unable to contact slurm controller (connect failure)",
+        "Unexpected message received for job 7",  # what it says on 22.05 without a controller
+    ],
+)
+def test_a_requeue_without_an_answer_is_no_refusal(fake: Fake, stderr: str) -> None:
+    fake("scontrol", f"echo '{stderr}' >&2; exit 1")
+    with pytest.raises(ActionUnknownError, match=re.escape(stderr)):
+        SLURM.requeue("7")
+
+
+@pytest.mark.processes
+def test_a_requeue_that_takes_too_long_is_no_refusal(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake("scontrol", "exec sleep 60")
+    monkeypatch.setattr(client, "ACTION_TIMEOUT_S", 0.1)
+    with pytest.raises(ActionUnknownError, match="no answer"):
         SLURM.requeue("7")
 
 

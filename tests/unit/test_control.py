@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from orchestrator import act, control, observe, store, watch
-from orchestrator.decide import Over, end_key
+from orchestrator.decide import Over, turn
 from orchestrator.errors import QueryError, RunError
 from orchestrator.layout import RunLayout
 from orchestrator.scheduler import JobState
@@ -137,12 +137,30 @@ def test_a_watcher_and_a_user_never_answer_the_same_end(cluster: Cluster, run: R
     """One claim for an end, whoever restarts: here a watcher with a slow `scontrol requeue`."""
     cluster.put(state=S.FAILED)
     sight = observe.look([(run, store.load_plan(run))], cluster)[0]
-    path = run.claims / f"{end_key(sight.seen, sight.past)}.0"
+    path = run.claims / f"{turn(sight.past)}.0"
     path.write_text(json.dumps({"host": "another-node", "pid": 1, "at": 0}))
     os.utime(path, (time.time(), time.time()))
     with pytest.raises(RunError, match="a watcher is starting it again"):
         requeue(run)
     assert cluster.done == []
+
+
+def test_a_job_that_may_still_turn_up_is_waited_for(cluster: Cluster, run: RunLayout) -> None:
+    """A submission without an answer, less than four minutes ago."""
+    cluster.put(state=S.FAILED)
+    store.append(run, "submitting")
+    with pytest.raises(RunError, match="try again in 240 s"):
+        requeue(run)
+    assert cluster.done == []
+
+
+def test_a_user_may_restart_what_a_living_watcher_gave_up(cluster: Cluster, run: RunLayout) -> None:
+    """The watcher is this process here, and asks from another one there."""
+    cluster.put(state=S.OUT_OF_MEMORY)
+    watch.once([(run, store.load_plan(run))])
+    for path in run.claims.iterdir():  # as seen by a process that is not the watcher
+        assert store._is_gone(json.loads(path.read_text()))
+    assert "submitted job 8" in requeue(run)
 
 
 def test_what_a_user_restarts_no_watcher_cancels(cluster: Cluster, run: RunLayout) -> None:

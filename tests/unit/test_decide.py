@@ -503,6 +503,16 @@ def test_the_delay_grows(cause: Cause, idle: int, delay_s: float) -> None:
         assert "in 1 s" in action.why
 
 
+@pytest.mark.parametrize(
+    ("reason", "soon"), [("", True), ("NonZeroExitCode", True), ("Priority", False)]
+)
+def test_a_job_that_was_put_back_is_looked_at_again_soon(reason: str, soon: bool) -> None:
+    """Slurm shows the reason of its last end until its scheduler comes by."""
+    action = act(seen(job(state=S.PENDING, restart=1, reason=reason)))
+    assert isinstance(action, Wait)
+    assert (action.state, action.soon) == ("requeued", soon)
+
+
 # --- what a claim is taken for ----------------------------------------------------------------
 
 
@@ -512,13 +522,7 @@ def test_each_end_has_a_key_of_its_own() -> None:
         (seen(job(state=S.FAILED, restart=0), attempt=error), past()),
         (seen(job(state=S.FAILED, restart=1), attempt=error), past()),
         (seen(job("8", S.FAILED, restart=0)), past(submitted=("7", "8"))),
-        # A requeue that was refused: the same end is answered again, with a new job.
-        (
-            seen(job(state=S.FAILED, restart=0), attempt=error),
-            past(restarts=((Cause.WORKER_ERROR, 3),)),
-        ),
         (gone(), past()),
-        (gone(), past(restarts=((Cause.GONE, 3),))),
         (gone(attempt=None), past(submitted=())),
     ]
     actions = [act(*end) for end in ends]

@@ -20,7 +20,7 @@ TEMPLATES = Path(str(resources.root("templates")))
 GPU = {"model": "H100", "per_node": 4, "request": "gres"}
 # Checked where they come from to be numbers, names or one of a few words.
 PLAIN = {"version", "plan.run", "plan.notice_signal", "plan.nodes", "plan.nproc_per_node"} | {
-    *("plan.cpus_per_node", "plan.policy.max_no_progress", "name", "plan.cloud"),
+    *("plan.cpus_per_node", "plan.policy.max_no_progress", "name", "plan.cloud", "job.name"),
     "plan.notice_lead_s",
     "plan.stop_on_rebalance | int",
     "[plan.cpus_per_node // plan.nproc_per_node, 1] | max",
@@ -97,7 +97,9 @@ def test_every_value_in_the_templates_is_quoted_or_known_to_be_plain() -> None:
         for expression in re.findall(r"\{\{(.*?)\}\}", path.read_text())
     }
     loose = {e for e in found if not re.search(r"\|\s*(sh|directive)$", e)} - PLAIN
-    assert loose == {'plan.program | map("sh") | join(" ")'}
+    assert loose == {
+        f'{words} | map("sh") | join(" ")' for words in ("plan.program", "job.command")
+    }
 
 
 @pytest.mark.parametrize(
@@ -189,4 +191,8 @@ def test_a_mistake_in_a_template_is_an_error(templates: Path, file: str, line: s
 
 def test_all_templates_are_used(templates: Path) -> None:
     used = set(re.findall(r'include "([^"]+)"', (templates / "train.sbatch.j2").read_text()))
-    assert {p.name for p in templates.iterdir()} == used | {"train.sbatch.j2", "node.sh.j2"}
+    assert {p.name for p in templates.iterdir()} == used | {
+        "train.sbatch.j2",
+        "node.sh.j2",
+        "watch.sbatch.j2",
+    }

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from orchestrator import store, watch
-from orchestrator.decide import Over, Restart, StartNow, Wait
+from orchestrator.decide import Over, Restart, StartNow, Wait, turn
 from orchestrator.layout import RunLayout
 from orchestrator.local.scheduler import LocalScheduler
 from orchestrator.scheduler import JobState
@@ -36,16 +36,12 @@ def kinds(run: RunLayout) -> list[str]:
     return [event["kind"] for event in store.events(run)][2:]
 
 
-def another_watcher(run: RunLayout, key: str) -> None:
+def another_watcher(run: RunLayout) -> None:
     owner = {"host": "another-host", "pid": 1, "start": "1"}
-    path = run.claims / f"{key}.0"
+    past = watch.look([(run, store.load_plan(run))])[0][0].past
+    path = run.claims / f"{turn(past)}.0"
     path.write_text(json.dumps(owner))
     os.utime(path, (NOW, NOW))
-
-
-def key(outcome: Outcome) -> str:
-    assert isinstance(outcome.action, Restart)
-    return outcome.action.key
 
 
 # --- restarting -------------------------------------------------------------------------------
@@ -127,11 +123,54 @@ def test_many_watchers_restart_a_run_once(cluster: Cluster, run: RunLayout) -> N
 
 def test_what_another_watcher_has_claimed_is_left_to_it(cluster: Cluster, run: RunLayout) -> None:
     cluster.put(state=S.PREEMPTED)
-    look = watch.look([(run, store.load_plan(run))])[0]
-    another_watcher(run, key(Outcome(*look)))
+    another_watcher(run)
     assert once(run).note == "another watcher is at it"
     assert cluster.done == []
     assert kinds(run) == []
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_one_whose_requeue_is_slow_keeps_the_others_away(
+    cluster: Cluster, run: RunLayout, forgotten: bool
+) -> None:
+    """It has written down that it restarts the run, and waits for the answer of scontrol."""
+    cluster.put(state=S.FAILED, restart=1)
+    another_watcher(run)
+    store.append(run, "restart", cause="worker error", how="requeue", key="7.1.1")
+    if forgotten:
+        cluster.put(state=S.FAILED, restart=None, in_queue=False)
+    assert once(run).note == "another watcher is at it"
+    assert cluster.done == []
+
+
+def test_what_got_no_answer_is_not_submitted(cluster: Cluster, run: RunLayout) -> None:
+    """The requeue may have been done; a new job would be the second one."""
+    cluster.put(state=S.FAILED)
+    cluster.refuses = {"requeue answer"}
+    assert "Socket timed out" in once(run).note
+    assert cluster.done == [("requeue", "7")]
+    cluster.refuses = set()
+    assert once(run).note == "requeued job 7"
+    assert ("submit",) not in cluster.done
+
+
+def test_only_restarts_that_came_about_are_counted(cluster: Cluster, run: RunLayout) -> None:
+    """Watchers that are killed before their requeue must not use up the run's budget."""
+    cluster.put(state=S.FAILED)
+    cluster.refuses = {"requeue answer"}
+    for _ in range(6):
+        assert isinstance(once(run).action, Restart)
+    cluster.refuses = set()
+    assert once(run).note == "requeued job 7"
+    assert len(kinds(run)) == 7
+
+
+def test_a_claim_is_given_back(cluster: Cluster, run: RunLayout) -> None:
+    """A watcher of many runs lives on; what it has done must not bind the user."""
+    cluster.put(state=S.OUT_OF_MEMORY)
+    once(run)
+    owners = [json.loads(path.read_text()) for path in run.claims.iterdir()]
+    assert owners == [{"released": True}]
 
 
 def test_nothing_is_done_if_the_job_came_back_meanwhile(cluster: Cluster, run: RunLayout) -> None:
