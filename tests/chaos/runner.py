@@ -1,0 +1,211 @@
+"""Runs and faults at once: a thread for each run's faults, one for those of the cluster."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from orchestrator import store
+from tests.slurm.cluster import Cluster, SlurmVersion
+
+from .faults import FAULTS
+from .judge import Evidence, Span, problems
+from .schedule import Fault
+from .strike import Strike
+from .weather import WEATHER
+from .world import WATCHERS, MissedError, Run, StoppedError, World, config
+
+# A lost node is noticed after up to 30 s, a run without a watcher waits for two minutes.
+BACK_S = 360.0
+MEET_S = 120.0
+# Steps after which a run that should have ended by the fault before has evidently not.
+NOT_ENDED = 30
+MORE_STEPS = 25
+GONE_S = 90.0
+TIME = "%Y-%m-%dT%H:%M:%S"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of a storm.
+
+    Attributes:
+        problems: All that is not as it must be, a line each.
+        runs: The evidence of each run that could be judged.
+        took_s: From the start of the cluster to its end.
+    """
+
+    strikes: Sequence[Strike]
+    runs: Sequence[Evidence]
+    problems: Sequence[str]
+    took_s: float
+
+
+def storm(version: SlurmVersion, faults: Sequence[Fault], *, runs: int, say: Say) -> Result:
+    """Let runs train through the faults, and judge what is left."""
+    began = time.monotonic()
+    with Cluster(config(version, runs)) as cluster:
+        world = World(cluster, runs)
+        strikes = [Strike(fault=fault) for fault in faults]
+        found = _train(world, strikes, say)
+        evidence: list[Evidence] = []
+        if not found:
+            evidence = [_evidence(world, run, strikes) for run in world.runs]
+            found = _left(world)
+        found += [
+            f"{world.runs[run.number].name}: {text}" for run in evidence for text in problems(run)
+        ]
+        if found:
+            say(_inquest(world))
+    took_s = time.monotonic() - began
+    return Result(strikes=strikes, runs=evidence, problems=found, took_s=took_s)
+
+
+def _train(world: World, strikes: Sequence[Strike], say: Say) -> list[str]:
+    """Submit, strike, and wait for the end; what went wrong."""
+    for run in world.runs:
+        world.submit(run)
+    for number in range(WATCHERS):
+        world.start_watcher(number)
+    lanes = [
+        [s for s in strikes if s.fault.run == run.number and not s.fault.traits.weather]
+        for run in world.runs
+    ]
+    lanes.append([s for s in strikes if s.fault.traits.weather])
+    found: list[str] = []
+    threads = [threading.Thread(target=_lane, args=(world, lane, found, say)) for lane in lanes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found or _finish(world, say)
+
+
+def _lane(world: World, strikes: Sequence[Strike], found: list[str], say: Say) -> None:
+    """Faults one after the other, each at its moment."""
+    since, attempt = 0.0, 0
+    try:
+        for strike in strikes:
+            run = world.runs[strike.fault.run]
+            _await_moment(world, run, strike.fault, since=since, attempt=attempt)
+            attempt = run.attempt
+            _strike(world, run, strike)
+            since = strike.until = time.time()
+            say(f"{datetime.now():%H:%M:%S} {strike.text}")
+    except StoppedError:
+        return
+    except Exception as problem:
+        found.append(f"{strike.text}: {type(problem).__name__}: {problem}")
+        world.stopped.set()
+
+
+def _strike(world: World, run: Run, strike: Strike) -> None:
+    inject = (FAULTS | WEATHER)[strike.fault.kind]
+    try:
+        inject(world, run, strike)
+    except MissedError as problem:
+        strike.what = f"{strike.what} {problem}".strip()
+
+
+def _await_moment(world: World, run: Run, fault: Fault, *, since: float, attempt: int) -> None:
+    """Return when a fault is to strike.
+
+    Args:
+        world: Everything.
+        run: Whose moment it is.
+        fault: What is to strike.
+        since: When the fault before was mended; steps count from there.
+        attempt: The newest attempt before that one.
+    """
+    steps = run.tails[0].steps_since
+    what = f"{run.name} is back, for fault {fault.number} ({fault.kind}, {fault.moment})"
+    if fault.moment == "starting":
+        begun = max(attempt, 0)
+        world.wait(lambda: run.attempt > begun or steps(since) >= NOT_ENDED, BACK_S, what)
+    elif fault.moment == "down":
+        world.waited(lambda: run.attempt and run.left(run.attempt), MEET_S)
+    else:
+        world.wait(lambda: steps(since) >= fault.steps, BACK_S, what)
+        if fault.moment == "saving":
+            world.wait(lambda: any(run.layout.checkpoints.glob("*.tmp-*")), BACK_S, what)
+
+
+def _finish(world: World, say: Say) -> list[str]:
+    """Let the runs come to their end in peace."""
+    for run in world.runs:
+        goal = run.step + MORE_STEPS
+        world.cluster.run(["sh", "-c", 'echo "$1" >"$0.new"; mv "$0.new" "$0"', *_goal(run, goal)])
+    say(f"{datetime.now():%H:%M:%S}     no more faults; the runs have {MORE_STEPS} steps to go")
+    try:
+        for run in world.runs:
+            world.wait(run.layout.finished.exists, BACK_S, f"{run.name} finishes")
+    except TimeoutError as problem:
+        return [str(problem)]
+    return []
+
+
+def _goal(run: Run, goal: int) -> tuple[str, str]:
+    return str(run.ledger / "goal"), str(goal)
+
+
+def _evidence(world: World, run: Run, strikes: Sequence[Strike]) -> Evidence:
+    mark = store.read_json(run.layout.finished) or {}
+    world.waited(lambda: not world.user.live_jobs(), GONE_S)
+    world.waited(lambda: all(span.end for span in _spans(world, run)), GONE_S)
+    return Evidence(
+        number=run.number,
+        goal=int((run.ledger / "goal").read_text()),
+        finished=mark.get("step"),
+        ranks=[tail.lines() for tail in run.tails],
+        status=world.status(run),
+        spans=_spans(world, run),
+        strikes=strikes,
+    )
+
+
+def _spans(world: World, run: Run) -> list[Span]:
+    """All starts of a run's jobs; those that never started are none."""
+    fields = "--format=JobIDRaw,JobName,State,Start,End"
+    argv = ["sacct", "-nXPD", "--user=alice", "--starttime=now-1days", fields]
+    name = store.load_plan(run.layout).job_name
+    rows = [line.split("|") for line in world.answered(argv).splitlines()]
+    return [
+        Span(job_id, state, start, _time(end))
+        for job_id, job_name, state, began, end in rows
+        if job_name == name and (start := _time(began)) is not None
+    ]
+
+
+def _time(text: str) -> float | None:
+    return datetime.strptime(text, TIME).timestamp() if text.startswith("2") else None
+
+
+def _left(world: World) -> list[str]:
+    """What is still there although all runs are over."""
+    gone = [
+        (lambda: not world.user.live_jobs(), "jobs in the queue"),
+        (lambda: all(w.poll() == 0 for w in world.watchers.values()), "watchers that do not end"),
+        (lambda: not _processes(world), "processes of the user"),
+    ]
+    return [f"left: {what}" for is_gone, what in gone if not world.waited(is_gone, GONE_S)]
+
+
+def _processes(world: World) -> list[str]:
+    hosts = [*world.cluster.nodes, "login"]
+    return [host for host in hosts if world.on(host, ["pgrep", "--euid", "alice"])]
+
+
+def _inquest(world: World) -> str:
+    """What a person needs to find the cause."""
+    shown: list[Any] = [world.cluster.situation()]
+    for run in world.runs:
+        status = world.user.fsdpq("status", str(run.path), check=False)
+        events = [str(event) for event in store.events(run.layout)[-12:]]
+        shown += [status.stdout, status.stderr, *events]
+    return "\n".join(shown)
