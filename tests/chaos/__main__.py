@@ -26,7 +26,7 @@ def main() -> int:
     )
     version = SlurmVersion.parse(os.environ.get("FSDPQ_SLURM", "22.05:/"))
     result = storm(version, faults, runs=args.runs, say=lambda text: print(text, flush=True))
-    machine = f"{datetime.now():%Y-%m-%d}; Slurm {'.'.join(map(str, version.release))},"
+    machine = f"{datetime.now():%Y-%m-%d}; Slurm {version.release[0]}.{version.release[1]:02},"
     machine += f" Python {platform.python_version()}, {os.cpu_count()} cores ({platform.machine()})"
     page = markdown(result, title="The last long storm", command=command, machine=machine)
     print("\n".join(["", page, *result.problems, summary(result)]))

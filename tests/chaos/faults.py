@@ -171,18 +171,19 @@ def full_disk(world: World, run: Run, strike: Strike) -> None:
     attempt = run.attempt
     strike.hit(world, f"{room} bytes left")
     try:
-        world.waited(lambda: _fill(place, room) or run.left(attempt), LEFT_S)
-        world.waited(lambda: _fill(place, room), strike.fault.seconds)
+        world.waited(lambda: _filled(place, room) and run.left(attempt), LEFT_S)
+        world.waited(lambda: not _filled(place, room), strike.fault.seconds)
     finally:
         place.unlink()
 
 
-def _fill(place: Path, room: int) -> None:
-    """Take what is free but for some bytes; a failed save gives back what it had."""
+def _filled(place: Path, room: int) -> bool:
+    """Take what is free but for some bytes, again and again: a failed save gives back its own."""
     with place.open("ab") as file:
         disk = os.fstatvfs(file.fileno())
         if (free := disk.f_bavail * disk.f_frsize - room) > 0:
             os.posix_fallocate(file.fileno(), file.tell(), free)
+    return True
 
 
 def damaged_checkpoint(world: World, run: Run, strike: Strike) -> None:

@@ -30,7 +30,7 @@ def rank_file(ledger: Path, rank: int) -> Path:
 
 def write(ledger: Path, rank: int, line: Line) -> None:
     """Append one line; the time is for people, and for what faults wait for."""
-    data = json.dumps({**line, "at": time.time()}).encode() + b"\n"
+    data = json.dumps({**line, "rank": rank, "at": time.time()}).encode() + b"\n"
     descriptor = os.open(rank_file(ledger, rank), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(descriptor, data)

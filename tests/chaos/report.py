@@ -10,6 +10,17 @@ from .runner import Result
 from .strike import Strike
 from .world import PARTITIONS
 
+CHECKED = (
+    "every loss that any attempt wrote is, bit for bit, that of a run that nobody disturbed",
+    "over the steps that count, each sample was used once",
+    "nobody wrote anything once a newer attempt had begun",
+    "each attempt resumed from the newest checkpoint that no fault had damaged, and no good one"
+    " was set aside",
+    "no two jobs of a run ran at the same time, by Slurm's accounting",
+    "an attempt that met nothing but a notice lost no step",
+    "nothing was left in the queue or on any host",
+)
+
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
@@ -45,13 +56,13 @@ def causes_table(result: Result) -> str:
         for row in run.status["attempts"]:
             ends[row["cause"]] += 1
             lost[row["cause"]] += steps_lost(run.ranks, row["attempt"])
-    rows = [[cause, count, lost[cause]] for cause, count in ends.most_common()]
+    rows = [(cause, count, lost[cause]) for cause, count in ends.most_common()]
     return table(["an attempt ended by", "times", "steps done again"], rows)
 
 
 def kinds_table(result: Result) -> str:
     kinds = Counter(strike.fault.kind for strike in struck(result.strikes))
-    return table(["fault", "times"], sorted(kinds.items(), key=lambda item: (-item[1], item[0])))
+    return table(["fault", "times"], kinds.most_common())
 
 
 def summary(result: Result) -> str:
@@ -70,7 +81,7 @@ def markdown(result: Result, *, title: str, command: str, machine: str) -> str:
         f"# {title}",
         f"`{command}`: {summary(result)}.",
         machine,
-        INTRODUCTION,
+        "Checked of each run:\n\n" + "\n".join(f"- {line};" for line in CHECKED),
         runs_table(result),
         causes_table(result),
         kinds_table(result),
@@ -78,11 +89,3 @@ def markdown(result: Result, *, title: str, command: str, machine: str) -> str:
         "```text\n" + "\n".join(strike.text for strike in result.strikes) + "\n```",
     ]
     return "\n\n".join(parts) + "\n"
-
-
-INTRODUCTION = """\
-Checked of each run: every loss that any attempt wrote is, bit for bit, that of a run that nobody disturbed; over the
-steps that count, each sample was used once; nobody wrote anything once a newer attempt had begun; each attempt
-resumed from the newest checkpoint that no fault had damaged, and no good one was set aside; no two jobs of a run ran
-at the same time, by Slurm's accounting; an attempt that met nothing but a notice lost no step; nothing was left in
-the queue or on any host."""
