@@ -20,12 +20,19 @@ def main() -> int:
     args = _arguments()
     command = f"python -m tests.chaos --seed {args.seed} --faults {args.faults} --runs {args.runs}"
     command += " --hang" if args.hang else ""
+    command += "".join(f" --only {kind!r}" for kind in args.only or ())
     print(command, flush=True)
     faults = schedule(
         args.seed, faults=args.faults, runs=args.runs, hang=args.hang, only=args.only or ()
     )
     version = SlurmVersion.parse(os.environ.get("FSDPQ_SLURM", "22.05:/"))
-    result = storm(version, faults, runs=args.runs, say=lambda text: print(text, flush=True))
+    result = storm(
+        version,
+        faults,
+        runs=args.runs,
+        say=lambda text: print(text, flush=True),
+        wreck=args.wreck,
+    )
     machine = f"{datetime.now():%Y-%m-%d}; Slurm {version.release[0]}.{version.release[1]:02},"
     machine += f" Python {platform.python_version()}, {os.cpu_count()} cores ({platform.machine()})"
     page = markdown(result, title="The last long storm", command=command, machine=machine)
@@ -43,6 +50,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--hang", action="store_true", help="also ranks that hang")
     parser.add_argument("--only", action="append", metavar="KIND", help="only faults of this kind")
     parser.add_argument("--keep", type=Path, help="write the result here if all is well")
+    parser.add_argument("--wreck", type=Path, help="copy runs and logs here if something is wrong")
     return parser.parse_args()
 
 

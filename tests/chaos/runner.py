@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from orchestrator import store
@@ -47,8 +49,23 @@ class Result:
     took_s: float
 
 
-def storm(version: SlurmVersion, faults: Sequence[Fault], *, runs: int, say: Say) -> Result:
-    """Let runs train through the faults, and judge what is left."""
+def storm(
+    version: SlurmVersion,
+    faults: Sequence[Fault],
+    *,
+    runs: int,
+    say: Say,
+    wreck: Path | None = None,
+) -> Result:
+    """Let runs train through the faults, and judge what is left.
+
+    Args:
+        version: The Slurm to run.
+        faults: From `schedule`.
+        runs: How many there are.
+        say: Takes a line for each fault.
+        wreck: Where to put the runs and all logs if something is wrong.
+    """
     began = time.monotonic()
     with Cluster(config(version, runs)) as cluster:
         world = World(cluster, runs)
@@ -63,6 +80,8 @@ def storm(version: SlurmVersion, faults: Sequence[Fault], *, runs: int, say: Say
         ]
         if found:
             say(_inquest(world))
+        if found and wreck:
+            _keep(world, wreck)
     took_s = time.monotonic() - began
     return Result(strikes=strikes, runs=evidence, problems=found, took_s=took_s)
 
@@ -209,3 +228,12 @@ def _inquest(world: World) -> str:
         events = [str(event) for event in store.events(run.layout)[-12:]]
         shown += [status.stdout, status.stderr, *events]
     return "\n".join(shown)
+
+
+def _keep(world: World, wreck: Path) -> None:
+    """Copy the runs, the ledgers, what watchers printed and Slurm's logs."""
+    shutil.rmtree(wreck, ignore_errors=True)
+    shutil.copytree(world.user.home, wreck / "user")
+    shutil.copytree(world.cluster.work / "log", wreck / "slurm")
+    for run in world.runs:
+        shutil.copytree(run.layout.root, wreck / run.name)
