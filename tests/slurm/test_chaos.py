@@ -1,4 +1,4 @@
-"""A short storm of the same kind as `make chaos`: a cluster of its own, two runs, a fault of six kinds each."""
+"""A short storm like those of `make chaos`: a cluster of its own, two runs, six kinds of faults."""
 
 from __future__ import annotations
 
