@@ -101,8 +101,7 @@ def cut_cable(world: World, run: Run, strike: Strike) -> None:
 
 
 def killed_slurmd(world: World, run: Run, strike: Strike) -> None:
-    kill = ["pkill", "-KILL", "-x", "slurmd"]
-    _host_fault(world, run, strike, lambda host: world.on(host, kill))
+    _host_fault(world, run, strike, world.cluster.kill_slurmd)
 
 
 def raising_rank(world: World, run: Run, strike: Strike) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-from orchestrator import store
 from tests.slurm.cluster import Cluster, SlurmVersion
 
+from . import remains
 from .faults import FAULTS
-from .judge import Evidence, Span, problems
+from .judge import Evidence, problems
 from .schedule import Fault
 from .strike import Strike
 from .weather import WEATHER
@@ -27,8 +25,6 @@ MEET_S = 120.0
 # Steps after which a run that should have ended by the fault before has evidently not.
 NOT_ENDED = 30
 MORE_STEPS = 25
-GONE_S = 90.0
-TIME = "%Y-%m-%dT%H:%M:%S"
 
 Say = Callable[[str], None]
 
@@ -73,15 +69,16 @@ def storm(
         found = _train(world, strikes, say)
         evidence: list[Evidence] = []
         if not found:
-            evidence = [_evidence(world, run, strikes) for run in world.runs]
-            found = _left(world)
+            evidence = [remains.evidence(world, run, strikes) for run in world.runs]
+            found = remains.left(world)
         found += [
             f"{world.runs[run.number].name}: {text}" for run in evidence for text in problems(run)
         ]
         if found:
-            say(_inquest(world))
+            say(remains.inquest(world))
         if found and wreck:
-            _keep(world, wreck)
+            remains.keep(world, wreck)
+    found += remains.not_gone(cluster.work)
     took_s = time.monotonic() - began
     return Result(strikes=strikes, runs=evidence, problems=found, took_s=took_s)
 
@@ -171,69 +168,3 @@ def _finish(world: World, say: Say) -> list[str]:
 
 def _goal(run: Run, goal: int) -> tuple[str, str]:
     return str(run.ledger / "goal"), str(goal)
-
-
-def _evidence(world: World, run: Run, strikes: Sequence[Strike]) -> Evidence:
-    mark = store.read_json(run.layout.finished) or {}
-    world.waited(lambda: not world.user.live_jobs(), GONE_S)
-    world.waited(lambda: all(span.end for span in _spans(world, run)), GONE_S)
-    return Evidence(
-        number=run.number,
-        goal=int((run.ledger / "goal").read_text()),
-        finished=mark.get("step"),
-        ranks=[tail.lines() for tail in run.tails],
-        status=world.status(run),
-        spans=_spans(world, run),
-        strikes=strikes,
-    )
-
-
-def _spans(world: World, run: Run) -> list[Span]:
-    """All starts of a run's jobs; those that never started are none."""
-    fields = "--format=JobIDRaw,JobName,State,Start,End"
-    argv = ["sacct", "-nXPD", "--user=alice", "--starttime=now-1days", fields]
-    name = store.load_plan(run.layout).job_name
-    rows = [line.split("|") for line in world.answered(argv).splitlines()]
-    return [
-        Span(job_id, state, start, _time(end))
-        for job_id, job_name, state, began, end in rows
-        if job_name == name and (start := _time(began)) is not None
-    ]
-
-
-def _time(text: str) -> float | None:
-    return datetime.strptime(text, TIME).timestamp() if text.startswith("2") else None
-
-
-def _left(world: World) -> list[str]:
-    """What is still there although all runs are over."""
-    gone = [
-        (lambda: not world.user.live_jobs(), "jobs in the queue"),
-        (lambda: all(w.poll() == 0 for w in world.watchers.values()), "watchers that do not end"),
-        (lambda: not _processes(world), "processes of the user"),
-    ]
-    return [f"left: {what}" for is_gone, what in gone if not world.waited(is_gone, GONE_S)]
-
-
-def _processes(world: World) -> list[str]:
-    hosts = [*world.cluster.nodes, "login"]
-    return [host for host in hosts if world.on(host, ["pgrep", "--euid", "alice"])]
-
-
-def _inquest(world: World) -> str:
-    """What a person needs to find the cause."""
-    shown: list[Any] = [world.cluster.situation()]
-    for run in world.runs:
-        status = world.user.fsdpq("status", str(run.path), check=False)
-        events = [str(event) for event in store.events(run.layout)[-12:]]
-        shown += [status.stdout, status.stderr, *events]
-    return "\n".join(shown)
-
-
-def _keep(world: World, wreck: Path) -> None:
-    """Copy the runs, the ledgers, what watchers printed and Slurm's logs."""
-    shutil.rmtree(wreck, ignore_errors=True)
-    shutil.copytree(world.user.home, wreck / "user")
-    shutil.copytree(world.cluster.work / "log", wreck / "slurm")
-    for run in world.runs:
-        shutil.copytree(run.layout.root, wreck / run.name)

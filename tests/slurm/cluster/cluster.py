@@ -165,6 +165,10 @@ class Cluster(Queue):
         """Kill all processes of a host at once; connections to it are closed loudly."""
         self._hosts[name].kill_processes()
 
+    def kill_slurmd(self, name: str) -> None:
+        """Kill the compute daemon of a host; the jobs there run on."""
+        self._hosts[name].kill_slurmd()
+
     def power_off(self, name: str) -> None:
         """Switch a host off; nobody is told."""
         self._hosts[name].power_off()
