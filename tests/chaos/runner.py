@@ -141,12 +141,12 @@ def _await_moment(world: World, run: Run, fault: Fault, *, since: float, attempt
     """
     steps = run.tails[0].steps_since
     what = f"{run.name} is back, for fault {fault.number} ({fault.kind}, {fault.moment})"
+    world.wait(lambda: run.attempt, BACK_S, what)
     if fault.moment == "starting":
-        begun = max(attempt, 0)
-        world.wait(lambda: run.attempt > begun or steps(since) >= NOT_ENDED, BACK_S, what)
+        world.wait(lambda: run.attempt > attempt or steps(since) >= NOT_ENDED, BACK_S, what)
     elif fault.moment == "down":
         world.waited(lambda: run.attempt and run.left(run.attempt), MEET_S)
-    else:
+    elif fault.moment != "at once":
         world.wait(lambda: steps(since) >= fault.steps, BACK_S, what)
         if fault.moment == "saving":
             world.wait(lambda: any(run.layout.checkpoints.glob("*.tmp-*")), BACK_S, what)

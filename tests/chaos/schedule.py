@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 # When a fault strikes: some steps after the fault before; as soon as the attempt after the fault
-# before has been numbered; while a checkpoint is being written; while no workers are there.
-Moment = Literal["training", "starting", "saving", "down"]
-ANY: tuple[Moment, ...] = ("training", "training", "starting", "saving")
+# before has been numbered; while a checkpoint is being written; while no workers are there; right
+# after the fault before, whatever the run does.
+Moment = Literal["training", "starting", "saving", "down", "at once"]
+ANY: tuple[Moment, ...] = ("training", "training", "starting", "saving", "at once")
 TRAINING: tuple[Moment, ...] = ("training", "training", "saving")
-UP: tuple[Moment, ...] = ("training", "starting")
 ALWAYS: tuple[Moment, ...] = ("training", "starting", "saving", "down")
 
 

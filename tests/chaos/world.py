@@ -87,7 +87,7 @@ class MissedError(Exception):
 
 
 # What Slurm says of a job that has gone on meanwhile.
-GONE = ("Invalid job id", "already completing", "Job/step already", "Job is no longer pending")
+GONE = ("Invalid job id", "already completing", "Job/step already", "ob is pending")
 
 
 class World:
