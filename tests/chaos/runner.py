@@ -66,14 +66,7 @@ def storm(
     with Cluster(config(version, runs)) as cluster:
         world = World(cluster, runs)
         strikes = [Strike(fault=fault) for fault in faults]
-        found = _train(world, strikes, say)
-        evidence: list[Evidence] = []
-        if not found:
-            evidence = [remains.evidence(world, run, strikes) for run in world.runs]
-            found = remains.left(world)
-        found += [
-            f"{world.runs[run.number].name}: {text}" for run in evidence for text in problems(run)
-        ]
+        evidence, found = _judged(world, strikes, say)
         if found:
             say(remains.inquest(world))
         if found and wreck:
@@ -81,6 +74,17 @@ def storm(
     found += remains.not_gone(cluster.work)
     took_s = time.monotonic() - began
     return Result(strikes=strikes, runs=evidence, problems=found, took_s=took_s)
+
+
+def _judged(world: World, strikes: Sequence[Strike], say: Say) -> tuple[list[Evidence], list[str]]:
+    """What the runs left, and all that is wrong with it."""
+    if found := _train(world, strikes, say):
+        return [], found
+    evidence = [remains.evidence(world, run, strikes) for run in world.runs]
+    found = remains.left(world)
+    for run in evidence:
+        found += [f"{world.runs[run.number].name}: {text}" for text in problems(run)]
+    return evidence, found
 
 
 def _train(world: World, strikes: Sequence[Strike], say: Say) -> list[str]:
