@@ -21,7 +21,7 @@ from .world import WATCHERS, MissedError, Run, StoppedError, World, config
 
 # A lost node is noticed after up to 30 s, a run without a watcher waits for two minutes.
 BACK_S = 360.0
-MEET_S = 120.0
+MEET_S = 40.0
 # Steps after which a run that should have ended by the fault before has evidently not.
 NOT_ENDED = 30
 MORE_STEPS = 25

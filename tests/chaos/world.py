@@ -27,6 +27,7 @@ STEP_S, EVERY = 0.15, 10
 PARTITIONS = ("spot", "spotcancel", "nograce")
 WATCHERS = 2
 POLL_S = 0.05
+HOSTS_S = 20.0
 
 
 def config(version: SlurmVersion, runs: int) -> ClusterConfig:
@@ -155,7 +156,11 @@ class World:
     # Hosts
 
     def hosts(self, run: Run) -> list[str]:
-        """The hosts of a run's newest attempt."""
+        """The hosts of a run's newest attempt, which may just be writing them down."""
+        self.waited(lambda: self._hosts_of(run), HOSTS_S)
+        return self._hosts_of(run)
+
+    def _hosts_of(self, run: Run) -> list[str]:
         start = store.read_json(run.layout.attempt(run.attempt).start) or {}
         if nodes := start.get("nodes"):
             return self.cluster.run(["scontrol", "show", "hostnames", nodes]).stdout.split()
