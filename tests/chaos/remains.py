@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Sequence
@@ -80,10 +81,11 @@ def inquest(world: World) -> str:
 def keep(world: World, wreck: Path) -> None:
     """Copy the runs, the ledgers, what watchers printed and Slurm's logs."""
     shutil.rmtree(wreck, ignore_errors=True)
-    shutil.copytree(world.user.home, wreck / "user")
-    shutil.copytree(world.cluster.work / "log", wreck / "slurm")
-    for run in world.runs:
-        shutil.copytree(run.layout.root, wreck / run.name)
+    folders = {"user": world.user.home, "slurm": world.cluster.work / "log"}
+    for name, folder in (folders | {run.name: run.layout.root for run in world.runs}).items():
+        # Runs may go on meanwhile, so that files vanish; the others are copied all the same.
+        with contextlib.suppress(shutil.Error):
+            shutil.copytree(folder, wreck / name)
 
 
 def not_gone(work: Path, *, timeout: float = GONE_S) -> list[str]:

@@ -71,6 +71,7 @@ def storm(
             say(remains.inquest(world))
         if found and wreck:
             remains.keep(world, wreck)
+        world.close()
     found += remains.not_gone(cluster.work)
     took_s = time.monotonic() - began
     return Result(strikes=strikes, runs=evidence, problems=found, took_s=took_s)

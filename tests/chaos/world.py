@@ -147,6 +147,11 @@ class World:
         self.watchers[number].kill()
         self.watchers[number].communicate()
 
+    def close(self) -> None:
+        """End the watchers that are left."""
+        for number in self.watchers:
+            self.kill_watcher(number)
+
     def status(self, run: Run) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(
             self.user.fsdpq("status", str(run.path), "--json").stdout
