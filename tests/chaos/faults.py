@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
@@ -181,7 +182,8 @@ def _filled(place: Path, room: int) -> bool:
     with place.open("ab") as file:
         disk = os.fstatvfs(file.fileno())
         if (free := disk.f_bavail * disk.f_frsize - room) > 0:
-            os.posix_fallocate(file.fileno(), file.tell(), free)
+            with contextlib.suppress(OSError):  # the run has taken of it since; the next time then
+                os.posix_fallocate(file.fileno(), file.tell(), free)
     return True
 
 
