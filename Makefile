@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest
 # The cluster tests mostly wait; three at a time still fit on two cores.
 SLURM_JOBS ?= 3
 E2E_JOBS ?= 2
-FAULTS ?= 60
+FAULTS ?= 150
 RUNS ?= 3
 
 .PHONY: help demo test check fix unit slurm e2e chaos bench golden packages clean
@@ -57,7 +57,7 @@ slurm: $(VENV)/ready  ## Faults on a real Slurm cluster (root, Debian's Slurm pa
 e2e: $(VENV)/ready  ## Real FSDP2 training, interrupted, on the real cluster.
 	FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/e2e -n $(E2E_JOBS) --dist worksteal
 
-chaos: $(VENV)/ready  ## Half an hour of faults over several runs (SEED=7 FAULTS=60 RUNS=3).
+chaos: $(VENV)/ready  ## About 20 minutes of faults over several runs (SEED=7 FAULTS=150 RUNS=3).
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) --faults $(FAULTS) --runs $(RUNS) \
 	  --keep tests/chaos/RESULTS.md --wreck build/wreck
 
