@@ -9,8 +9,10 @@ PYTEST := $(BIN)/python -m pytest
 # The cluster tests mostly wait; three at a time still fit on two cores.
 SLURM_JOBS ?= 3
 E2E_JOBS ?= 2
+FAULTS ?= 150
+RUNS ?= 3
 
-.PHONY: help demo test check fix unit rounds slurm e2e bench golden packages clean
+.PHONY: help demo test check fix unit rounds slurm e2e chaos bench golden packages clean
 
 help:  ## Show the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -60,6 +62,10 @@ slurm: $(VENV)/ready  ## Faults on a real Slurm cluster (root, Debian's Slurm pa
 
 e2e: $(VENV)/ready  ## Real FSDP2 training, interrupted, on the real cluster.
 	FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/e2e -n $(E2E_JOBS) --dist worksteal
+
+chaos: $(VENV)/ready  ## About 20 minutes of faults over several runs (SEED=7 FAULTS=150 RUNS=3).
+	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) --faults $(FAULTS) --runs $(RUNS) \
+	  --keep tests/chaos/RESULTS.md --wreck build/wreck
 
 golden: $(VENV)/ready  ## Render the golden scripts anew; look at the difference.
 	$(BIN)/python -m tests.golden.regenerate

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from . import daemons
-from .config import CONTROLLER, ClusterConfig, addresses
+from .config import CONTROLLER, SMALL_DISK_MIB, ClusterConfig, addresses, small_disk
 from .host import Host, switch_setup
 from .mounts import bind, fill_root, needed_paths, open_closed_directories, quoted
 from .namespace import open_namespace
@@ -92,7 +92,7 @@ class Cluster(Queue):
         self.start_accounting()
         self.start_controller()
         self.apply(self._initial)
-        self._revive(*self._hosts)
+        self.revive(*self._hosts)
         self.cancel_all()
         self.kill_user_processes()
         self._wait_until_idle(*self.nodes)
@@ -101,6 +101,10 @@ class Cluster(Queue):
     def nodes(self) -> tuple[str, ...]:
         """The names of the compute hosts."""
         return tuple(host.name for host in self.config.hosts)
+
+    def from_outside(self, path: Path) -> Path:
+        """Where a path of the cluster is seen by this process; the small disks are not else."""
+        return Path(f"/proc/{self._tree.pid}/root{path}")
 
     # Settings
 
@@ -153,9 +157,17 @@ class Cluster(Queue):
 
     # Faults
 
+    def has_power(self, name: str) -> bool:
+        """Whether a host is switched on."""
+        return self._hosts[name].up
+
     def kill_host(self, name: str) -> None:
         """Kill all processes of a host at once; connections to it are closed loudly."""
         self._hosts[name].kill_processes()
+
+    def kill_slurmd(self, name: str) -> None:
+        """Kill the compute daemon of a host; the jobs there run on."""
+        self._hosts[name].kill_slurmd()
 
     def power_off(self, name: str) -> None:
         """Switch a host off; nobody is told."""
@@ -171,10 +183,11 @@ class Cluster(Queue):
 
     def boot(self, *names: str, timeout: float = 60) -> None:
         """Bring hosts back from whatever state; returns when Slurm takes them for idle."""
-        self._revive(*names)
+        self.revive(*names)
         self._wait_until_idle(*names, timeout=timeout)
 
-    def _revive(self, *names: str) -> None:
+    def revive(self, *names: str) -> None:
+        """Bring hosts back as `boot` does; Slurm learns of it when their daemons register."""
         for name in names:
             self._hosts[name].power_on()
             self._hosts[name].plug_cable()
@@ -202,7 +215,14 @@ def _setup(config: ClusterConfig, work: Path) -> list[str]:
         f"mount -t tmpfs -o mode=755 tmpfs {quoted(state)}",
         f"mkdir -m 700 {quoted(state)}/slurmctld",
         f"for i in {{0..7}}; do mknod -m 666 {quoted(state)}/nvidia$i c 1 3; done",
+        *(line for i in range(config.small_disks) for line in _disk(small_disk(work, i))),
         *(fill_root(root, [*SHOWN_IN_ROOT, work, *needed_paths()]) if root != MACHINE else []),
         *(bind(work / "etc" / name, root / "etc" / name) for name in ETC_FILES),
         bind(work / "slurm", root / "etc" / "slurm"),
     ]
+
+
+def _disk(place: Path) -> list[str]:
+    """Shell lines that mount a small file system, which every host then sees."""
+    options = f"size={SMALL_DISK_MIB}m,mode=1777"
+    return [f"mkdir {quoted(place)}", f"mount -t tmpfs -o {options} tmpfs {quoted(place)}"]

@@ -95,6 +95,7 @@ class ClusterConfig:
         default_scheduler: Slurm's own scheduling intervals instead of quick ones.
         min_job_age_s: How long the controller remembers a finished job.
         grace_s: GraceTime of the partitions that have one.
+        small_disks: How many shared file systems of SMALL_DISK_MIB there are besides the large one.
     """
 
     version: SlurmVersion = SLURM_22_05
@@ -105,6 +106,15 @@ class ClusterConfig:
     grace_s: int = 10
     kill_wait_s: int = 5
     slurmd_timeout_s: int = 15
+    small_disks: int = 0
+
+
+SMALL_DISK_MIB = 16
+
+
+def small_disk(work: Path, number: int) -> Path:
+    """Where the small shared file system with a number (0, 1, ...) is mounted."""
+    return work / "shared" / f"disk-{number}"
 
 
 def addresses(config: ClusterConfig) -> dict[str, str]:

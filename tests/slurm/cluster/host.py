@@ -75,6 +75,10 @@ class Host:
         log = self._work / "log" / f"slurmd.{self.name}.out"
         self._slurmd = self.namespace.spawn(["slurmd", "-D", "-N", self.name], log=log)
 
+    def kill_slurmd(self) -> None:
+        """Kill the compute daemon alone; what it has started runs on."""
+        self.namespace.run(["kill", "-KILL", str(self._slurmd)], check=False)
+
     @property
     def _cable(self) -> str:
         return f"to-{self.name}"

@@ -25,15 +25,26 @@ class Sockets:
     def __init__(self) -> None:
         self.rank = int(os.environ["RANK"])
         self.world_size = int(os.environ["WORLD_SIZE"])
-        address = (os.environ["FSDPQ_HEAD"], int(os.environ["FSDPQ_PORT"]) + 1)
-        self.peers: list[Connection] = []
-        if self.rank == 0:
-            with Listener(address, backlog=self.world_size) as listener:
-                self.peers = [listener.accept() for _ in range(self.world_size - 1)]
-        else:
-            self.peers = [_connect(address)]
+        self._connected: list[Connection] = []
 
-    def _share(self, value: Any) -> list[Any]:
+    @property
+    def peers(self) -> list[Connection]:
+        """The other ranks to rank 0, rank 0 to the others.
+
+        Connected when first used: before that, a notice must find its signal blocked already.
+        """
+        if not self._connected:
+            self._connected = self._connect()
+        return self._connected
+
+    def _connect(self) -> list[Connection]:
+        address = (os.environ["FSDPQ_HEAD"], int(os.environ["FSDPQ_PORT"]) + 1)
+        if self.rank != 0:
+            return [_connect(address)]
+        with Listener(address, backlog=self.world_size) as listener:
+            return [listener.accept() for _ in range(self.world_size - 1)]
+
+    def share(self, value: Any) -> list[Any]:
         """Return the values of all ranks, on all ranks."""
         if self.rank == 0:
             values = [value, *(peer.recv() for peer in self.peers)]
@@ -45,13 +56,13 @@ class Sockets:
         return shared
 
     def maximum(self, values: list[int], *, timeout_s: float) -> list[int]:
-        return [max(column) for column in zip(*self._share(values), strict=True)]
+        return [max(column) for column in zip(*self.share(values), strict=True)]
 
     def broadcast(self, value: Any = None) -> Any:
-        return next(item for item in self._share((self.rank, value)) if item[0] == 0)[1]
+        return next(item for item in self.share((self.rank, value)) if item[0] == 0)[1]
 
     def gather(self, value: Any) -> list[Any]:
-        ordered = sorted(self._share((self.rank, value)))
+        ordered = sorted(self.share((self.rank, value)))
         return [item for _, item in ordered] if self.rank == 0 else []
 
 

@@ -1,0 +1,1 @@
+"""Training scripts that the tests submit."""
