@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator import facts, report, store
 from orchestrator.attempt import Attempt
+from orchestrator.cause import Cause
 from orchestrator.decide import Action
 from orchestrator.ledger import Books
 from orchestrator.report import Status
@@ -32,7 +33,6 @@ def of(sight: Sight, action: Action, *, whole: bool = False) -> Status:
     layout = sight.layout
     events = store.events(layout)
     times = [e["at"] for e in events if e["kind"] == "submitting"]
-    restarts = [e for e in events if e["kind"] == "restart"]
     newest = last_line(layout.metrics)
     lines = store.read_lines(layout.metrics) if whole else [newest]
     return report.status(
@@ -42,13 +42,24 @@ def of(sight: Sight, action: Action, *, whole: bool = False) -> Status:
         metrics={
             key: value for key, item in newest.items() if (value := facts.number(item)) is not None
         },
-        causes={
-            e["attempt"]: str(e.get("cause")) for e in restarts if isinstance(e.get("attempt"), int)
-        },
+        causes=_causes(events),
         submitted_at=times[0] if times else None,
         books=Books(metrics=lines, saves=store.read_lines(layout.saves)) if whole else None,
         environment_changes=facts.environment_changes(layout) if whole else (),
     )
+
+
+def _causes(events: Iterable[Mapping[str, Any]]) -> dict[int, str]:
+    """Return why attempts ended, by number, as it was found when there was still a record."""
+    found = {}
+    for event in events:
+        number, cause = event.get("attempt"), str(event.get("cause"))
+        told = event["kind"] == "restart" or (
+            event["kind"] == "attempt ended" and cause not in (Cause.GONE, Cause.NOTICE)
+        )
+        if told and isinstance(number, int):
+            found[number] = cause
+    return found
 
 
 def _attempts(

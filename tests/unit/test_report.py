@@ -25,6 +25,7 @@ from orchestrator.decide import (
 from orchestrator.environment import Change
 from orchestrator.layout import RunLayout
 from orchestrator.ledger import Books
+from orchestrator.nodes import Suspicion
 from orchestrator.report import DrillReport, Status
 from orchestrator.scheduler import JobState
 from orchestrator.sight import Sight
@@ -75,7 +76,7 @@ def test_the_keys_of_a_status_are_the_promised_ones() -> None:
     data = status(seen(job()), RUNNING, attempt()).to_json()
     assert set(data) >= KEYS
     more = {"loss", "tokens_per_s", "quarantined", "error", "goodput", "interval"}
-    more |= {"environment_changes", "hang", "straggler"}
+    more |= {"environment_changes", "hang", "straggler", "bad_nodes"}
     assert set(data) - KEYS == more
     assert [list(row) for row in data["attempts"]] == [
         [*ROW_KEYS.split(), "started_at", "ended_at", *SECONDS.split()]
@@ -105,6 +106,7 @@ def test_everything_is_null_or_empty_before_the_first_attempt() -> None:
         "environment_changes": [],
         "hang": None,
         "straggler": None,
+        "bad_nodes": [],
     }
 
 
@@ -513,3 +515,19 @@ def test_a_run_whose_start_nobody_wrote_down() -> None:
     found = status(seen(job()), RUNNING, unknown, books=Books(metrics=lines), submitted_at=NOW - 50)
     assert "goodput 10.0%" in report.details(found)
     assert "None" not in report.details(found)
+
+
+def test_bad_nodes_are_shown_with_their_reason() -> None:
+    against = tuple(Suspicion("n2", Cause.WORKER_ERROR, NOW - at, at) for at in (1, 2))
+    what = dataclasses.replace(sight(seen(job())), past=past(suspicions=against))
+    found = report.status(
+        what, RUNNING, attempts=[attempt()], metrics={}, causes={}, submitted_at=None
+    )
+    assert "left out: n2 (worker error, 2 times)" in report.details(found)
+    (bad,) = found.to_json()["bad_nodes"]
+    assert (bad["node"], bad["cause"], bad["times"]) == ("n2", "worker error", 2)
+
+
+def test_an_attempt_without_a_step_shows_none() -> None:
+    text = report.details(status(seen(job()), RUNNING, attempt(resumed=10, last_step=10)))
+    assert "11..10" not in text

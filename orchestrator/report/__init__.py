@@ -1,0 +1,18 @@
+"""What is shown of runs, as data and as text. Pure."""
+
+from orchestrator.report.columns import columns
+from orchestrator.report.data import Status, state, status
+from orchestrator.report.rehearsal import DrillReport, drill
+from orchestrator.report.text import details, overview, progress
+
+__all__ = [
+    "DrillReport",
+    "Status",
+    "columns",
+    "details",
+    "drill",
+    "overview",
+    "progress",
+    "state",
+    "status",
+]

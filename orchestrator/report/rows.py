@@ -1,0 +1,99 @@
+"""One attempt in a run's status. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orchestrator.attempt import Attempt
+from orchestrator.classify import of_attempt
+from orchestrator.decide import Action, Over, Restart
+from orchestrator.sight import Sight
+
+
+def row(
+    index: int,
+    attempts: Sequence[Attempt],
+    sight: Sight,
+    action: Action,
+    *,
+    causes: Mapping[int, str],
+    submitted_at: float | None,
+) -> dict[str, Any]:
+    """Return what is told of the attempt at ``index``; see `data.status` for the rest."""
+    attempt = attempts[index]
+    lives = index == len(attempts) - 1 and alive(attempt, sight)
+    later = attempts[index + 1] if index + 1 < len(attempts) else None
+    state, cause = ("running", None) if lives else _end(attempt, later)
+    if not lives and index == len(attempts) - 1 and isinstance(action, Over | Restart):
+        cause = action.cause.value
+    cause = causes.get(attempt.number, cause)
+    resumed = attempt.resumed
+    return {
+        "attempt": attempt.number,
+        "job_id": attempt.job_id,
+        "restart": attempt.restart,
+        "state": state,
+        "cause": cause,
+        "nodes": attempt.nodes,
+        "first_step": resumed + 1 if resumed is not None else None,
+        "last_step": attempt.last_step,
+        "steps_lost": None if lives else _lost(index, attempts, sight.seen.checkpoint_step),
+        "queued_s": _queued(index, attempts, submitted_at),
+        "started_at": attempt.started_at,
+        "ended_at": attempt.ended_at,
+    }
+
+
+def alive(attempt: Attempt, sight: Sight) -> bool:
+    """Return whether the attempt's job is alive."""
+    if attempt.action or sight.seen.finished:
+        return False
+    jobs = sight.seen.jobs or ()
+    return any(
+        job.in_queue
+        and not job.state.ended
+        and job.job_id == attempt.job_id
+        and job.restart in (None, attempt.restart)
+        for job in jobs
+    )
+
+
+def _end(attempt: Attempt, later: Attempt | None) -> tuple[str, str]:
+    """Return how an attempt ended, from its own files; ``later`` is the next attempt."""
+    if attempt.outcome == "finished" or attempt.action == "finished":
+        return "finished", "finished"
+    if attempt.outcome == "stopped":
+        return "stopped", "notice, saved"
+    found = of_attempt(attempt)
+    if attempt.error is not None or attempt.outcome:
+        return "failed", found.cause.value if found else attempt.outcome
+    if found is not None:
+        return "ended", found.cause.value
+    if not attempt.action and later is not None and _same_job(attempt, later):
+        # Its batch shell never came to its end, and Slurm started the same job again: a lost node,
+        # or a preemption without grace.
+        return "ended", "put back by Slurm"
+    if attempt.noticed:
+        return "ended", "notice, not saved"
+    return "ended", "ended without notice"
+
+
+def _same_job(attempt: Attempt, later: Attempt) -> bool:
+    return bool(attempt.job_id) and attempt.job_id == later.job_id
+
+
+def _lost(index: int, attempts: Sequence[Attempt], checkpoint_step: int | None) -> int | None:
+    """Return how many steps of an attempt were done again, or will have to be."""
+    done = attempts[index].last_step
+    if done is None or attempts[index].outcome == "finished":
+        return 0
+    later = (attempt.resumed for attempt in attempts[index + 1 :])
+    kept = next((step for step in later if step is not None), checkpoint_step or 0)
+    return max(0, done - kept)
+
+
+def _queued(index: int, attempts: Sequence[Attempt], submitted_at: float | None) -> float | None:
+    """Return the seconds from the end of the attempt before, or the submission, to the start."""
+    start = attempts[index].started_at
+    before = attempts[index - 1] if index else None
+    since = (before.ended_at or before.heard_at) if before else submitted_at
+    return None if start is None or since is None else round(max(0.0, start - since), 1)

@@ -1,0 +1,79 @@
+"""A run's status as text. Pure."""
+
+from collections.abc import Sequence
+
+from orchestrator.nodes import describe
+from orchestrator.report.books import ledger_lines
+from orchestrator.report.columns import columns
+from orchestrator.report.data import Status
+
+
+def overview(statuses: Sequence[Status]) -> str:
+    """Return a line a run."""
+    rows = [("RUN", "STATE", "JOB", "ATTEMPT", "STEP", "SAVED", "LOSS", "NEXT")]
+    for item in statuses:
+        total = f"/{item.steps_total}" if item.steps_total else ""
+        rows.append(
+            (
+                item.run,
+                item.state,
+                item.job_id or "-",
+                _text(item.attempt),
+                _text(item.step) + total,
+                _text(item.checkpoint_step),
+                _text(item.loss, ".4f"),
+                item.next,
+            )
+        )
+    return columns(rows)
+
+
+def details(item: Status) -> str:
+    """Return all there is to say about one run."""
+    rows = [("ATTEMPT", "JOB", "RESTART", "STATE", "STEPS", "LOST", "QUEUED", "NODES", "CAUSE")]
+    for row in item.attempts:
+        rows.append(
+            (
+                str(row["attempt"]),
+                row["job_id"],
+                str(row["restart"]),
+                row["state"],
+                _steps(row["first_step"], row["last_step"]),
+                _text(row["steps_lost"]),
+                _text(row["queued_s"], ".0f") + (" s" if row["queued_s"] is not None else ""),
+                row["nodes"],
+                row["cause"] or "",
+            )
+        )
+    lines = [overview([item]), "", columns(rows), *ledger_lines(item)]
+    for step, reason in item.quarantined:
+        lines.append(f"quarantined: checkpoint of step {step}: {reason}")
+    lines += [str(change) for change in item.environment_changes]
+    if item.bad_nodes:
+        lines.append(f"left out: {describe(item.bad_nodes)}")
+    if item.hang is not None:
+        lines.append(f"hangs: {item.hang}")
+    if item.straggler is not None:
+        lines.append(f"slow: {item.straggler}")
+    if item.error is not None:
+        lines.append(
+            f"rank {item.error['rank']} on {item.error['node']}: {item.error['exception']}"
+        )
+    return "\n".join(lines)
+
+
+def _steps(first: int | None, last: int | None) -> str:
+    done = last is None or first is None or last >= first
+    return f"{_text(first)}..{_text(last)}" if done else "none"
+
+
+def _text(value: float | None, form: str = "") -> str:
+    return "-" if value is None else format(value, form)
+
+
+def progress(item: Status) -> str:
+    """Return one line for a log: where, how far."""
+    total = f"/{item.steps_total}" if item.steps_total else ""
+    loss = f"  loss {item.loss:.4f}" if item.loss is not None else ""
+    where = f"attempt {item.attempt}" if item.attempt else "no attempt yet"
+    return f"{item.run}  {item.state}  {where}  step {_text(item.step)}{total}{loss}"
