@@ -109,12 +109,17 @@ def find(run: str, *, runs: Path) -> RunLayout:
 
 def all_runs(runs: Path) -> list[RunLayout]:
     """Return the runs below ``runs``, by name."""
+    layouts = (RunLayout(runs.absolute() / name) for name in names(runs))
+    return [layout for layout in layouts if _is_run(layout)]
+
+
+def names(runs: Path) -> list[str]:
+    """Return the names below ``runs`` that may be runs, sorted."""
     try:
-        entries = sorted(runs.absolute().iterdir())
+        found = sorted(os.listdir(runs))  # noqa: PTH208 (sorting Paths costs ten times as much)
     except OSError:
         return []
-    layouts = (RunLayout(path) for path in entries if not path.name.startswith("."))
-    return [layout for layout in layouts if _is_run(layout)]
+    return [name for name in found if not name.startswith(".")]
 
 
 def _is_run(layout: RunLayout) -> bool:

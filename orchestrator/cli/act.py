@@ -1,11 +1,12 @@
 """`fsdpq watch`, `fsdpq cancel`, `fsdpq requeue` and `fsdpq drill`."""
 
+from functools import partial
 from pathlib import Path
 
 import click
 
 from orchestrator import control, drill, report, status, store, watch, watch_job
-from orchestrator.cli.chosen import chosen_runs
+from orchestrator.cli.chosen import Known, chosen_runs
 from orchestrator.cli.follow import Printer
 from orchestrator.cli.main import echo_json, json_option, main, runs_option
 
@@ -63,7 +64,9 @@ def watch_command(
         click.echo(act(job, watch.scheduler_of("slurm", [])))
         return
     if not once:
-        watch.loop(lambda: chosen_runs(run, runs, told=told), every_s=every_s, show=Printer().show)
+        known: Known = {}
+        choose = partial(chosen_runs, run, runs, told=told, known=known)
+        watch.loop(choose, every_s=every_s, show=Printer().show)
         return
     outcomes = watch.settled(chosen_runs(run, runs, told=told))
     if as_json:

@@ -1,6 +1,8 @@
 """Which runs a command is about."""
 
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -11,8 +13,22 @@ from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A run that was read, with the inode and the time of its plan then.
+
+    Plans never change, but a run may take the place of one of the same name that was deleted.
+    """
+
+    version: tuple[int, int]
+    run: tuple[RunLayout, LaunchPlan]
+
+
+Known = dict[str, _Read]
+
+
 def chosen_runs(
-    names: Sequence[str], runs: Path, *, told: set[str]
+    names: Sequence[str], runs: Path, *, told: set[str], known: Known | None = None
 ) -> list[tuple[RunLayout, LaunchPlan]]:
     """Return the runs called ``names``, or all that read; a broken one does not hide the others.
 
@@ -20,16 +36,36 @@ def chosen_runs(
         names: Runs; all of them if empty.
         runs: Where the run directories are.
         told: What was said of broken ones already; it is added to, and said once.
+        known: Runs that were read before; it is added to.
     """
     if names:
         layouts = [store.find(name, runs=runs) for name in names]
         return [(layout, store.load_plan(layout)) for layout in layouts]
+    folder, read = str(runs.absolute()), {} if known is None else known
     found = []
-    for layout in store.all_runs(runs):
+    for name in store.names(runs):
         try:
-            found.append((layout, store.load_plan(layout)))
+            found.append(_read(f"{folder}/{name}", read))
         except RunError as error:
             if str(error) not in told:
                 told.add(str(error))
                 click.echo(f"passed over: {error}", err=True)
-    return found
+    return [run for run in found if run is not None]
+
+
+def _read(path: str, known: Known) -> tuple[RunLayout, LaunchPlan] | None:
+    """Return the run in the directory ``path``; None where there is none of ours.
+
+    Raises:
+        RunError: It does not read.
+    """
+    try:
+        plan = os.stat(f"{path}/plan.json")  # noqa: PTH116 (a Path costs more than the look)
+    except OSError:
+        return None
+    version = (plan.st_ino, plan.st_mtime_ns)
+    before = known.get(path)
+    if before is None or before.version != version:
+        layout = RunLayout(Path(path))
+        before = known[path] = _Read(version, (layout, store.load_plan(layout)))
+    return before.run

@@ -1,7 +1,7 @@
 """`make bench`: what a login node pays. Needs root and Slurm, as `make slurm` does.
 
 1. `fsdpq submit` next to plain sbatch and to a script that uses submitit, in turn, on one cluster.
-2. One watch pass over 10,000 runs: queries and processor time.
+2. One watch pass over 100, 1,000 and 10,000 runs: queries, processor time and memory.
 """
 
 import compileall
@@ -9,13 +9,17 @@ import json
 import os
 import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from orchestrator import store, watch
+from orchestrator.cli.chosen import chosen_runs
+from orchestrator.cli.follow import Printer
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
 from orchestrator.policy import Policy
@@ -23,7 +27,7 @@ from tests.slurm.cluster import Cluster
 from tests.slurm.user import COUNTER, FsdpqUser
 
 ROUNDS = 10
-RUNS = 10_000
+SIZES = (100, 1_000, 10_000)
 SUBMITIT = """
 import submitit
 executor = submitit.SlurmExecutor(folder="submitit-folder")
@@ -63,7 +67,7 @@ def submissions(cluster: Cluster) -> dict[str, list[float]]:
     return found
 
 
-def many_runs(folder: Path) -> list[tuple[RunLayout, LaunchPlan]]:
+def many_runs(folder: Path, count: int) -> None:
     """Create run directories as `fsdpq submit` leaves them, each with one submitted job."""
     plan = LaunchPlan(
         run="bench",
@@ -84,18 +88,17 @@ def many_runs(folder: Path) -> list[tuple[RunLayout, LaunchPlan]]:
         steps_total=None,
         policy=Policy(),
     )
-    for number in range(RUNS):
+    for number in range(count):
         layout = RunLayout(folder / f"run-{number}")
         text = json.dumps({**plan.to_json(), "run": layout.name, "job_name": f"run-{number}-x"})
         store.create(layout, {"plan.json": text})
         store.append(layout, "submitted", job_id=str(100_000 + number))
-    return [(layout, store.load_plan(layout)) for layout in store.all_runs(folder)]
 
 
-def fake_slurm(folder: Path) -> None:
+def fake_slurm(folder: Path, count: int) -> None:
     """Write an squeue that knows all the runs, and count how often it is asked."""
     facts = "RUNNING|0|None|2026-01-01T00:00:00|2026-01-01T00:01:00|N/A|0|spot|n[1-2]"
-    rows = [f"{100_000 + n}|{facts}|run-{n}-x|" for n in range(RUNS)]
+    rows = [f"{100_000 + n}|{facts}|run-{n}-x|" for n in range(count)]
     (folder / "rows").write_text("\n".join(rows) + "\n")
     for name in ("squeue", "sacct"):
         script = folder / name
@@ -103,16 +106,39 @@ def fake_slurm(folder: Path) -> None:
         script.chmod(0o755)
 
 
-def watch_pass(folder: Path) -> tuple[float, float, list[str]]:
-    """Return the processor and wall seconds of one pass, and what was asked of Slurm."""
-    runs = many_runs(folder / "runs")
-    fake_slurm(folder)
+def watch_pass(folder: Path, count: int) -> dict[str, float]:
+    """Return what one pass over ``count`` runs costs, in a process of its own.
+
+    Seconds of processor time for the pass and for reading the plans before the first one, the
+    largest memory in MB, and how often Slurm was asked.
+    """
+    many_runs(folder / "runs", count)
+    fake_slurm(folder, count)
     os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    wall = timed(lambda: watch.once(runs))
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return cpu, wall, (folder / "asked").read_text().split()
+    # As `fsdpq watch` does, pass after pass.
+    choose = partial(chosen_runs, [], folder / "runs", told=set(), known={})
+    show = Printer().show
+    began = time.process_time()
+    choose()
+    loaded = time.process_time()
+    show(watch.once(choose()))
+    first = time.process_time()
+    show(watch.once(choose()))
+    return {
+        "load_s": loaded - began,
+        "pass_s": time.process_time() - first,
+        "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "asked": len((folder / "asked").read_text().split()) / 2,
+    }
+
+
+def measured(count: int) -> dict[str, float]:
+    """Run `watch_pass` in a fresh process, whose memory is its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        argv = [sys.executable, "-m", "tests.bench", folder, str(count)]
+        done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True)
+        found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        return found
 
 
 def main() -> None:
@@ -128,10 +154,18 @@ def main() -> None:
     for kind, times in found.items():
         median = statistics.median(times)
         print(f"| {kind} | {median * 1000:.0f} | {median / peer:.2f} |")
-    with tempfile.TemporaryDirectory() as folder:
-        cpu, wall, asked = watch_pass(Path(folder))
-    print(f"\none watch pass over {RUNS} runs: {cpu:.2f} s CPU, {wall:.2f} s, asked {asked}")
+    print("\n| runs | pass, CPU s | reading the plans, CPU s | memory MB | queries a pass |")
+    print("|---|---|---|---|---|")
+    for count in SIZES:
+        cost = measured(count)
+        print(
+            f"| {count:,} | {cost['pass_s']:.2f} | {cost['load_s']:.2f} | {cost['memory_mb']:.0f} |"
+            f" {cost['asked']:g} |"
+        )
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) == 3:
+        print(json.dumps(watch_pass(Path(sys.argv[1]), int(sys.argv[2]))))
+    else:
+        main()
