@@ -207,9 +207,10 @@ class Call:
         return 0
 
     def _update(self) -> int:
-        job = self.slurm.jobs.get(self.argv[1].partition("=")[2])
+        job_id = self.argv[1].partition("=")[2]
+        job = self.slurm.jobs.get(job_id)
         if job is None:
-            return self._fail("slurm_update error: Invalid job id specified")
+            return self._fail(f"Invalid job id specified for job {job_id}")
         if self.argv[2] == "StartTime=now" and job["state"] == "PENDING":
             job["begin"] = self.slurm.now
             self.slurm.note("start now", self.slurm.now, job_id=job["id"])
@@ -219,10 +220,12 @@ class Call:
 
     def _scancel(self) -> int:
         job = self.slurm.jobs.get(self.argv[-1])
-        if job is None:
+        now, signalled = self.slurm.now, any(word.startswith("--signal") for word in self.argv)
+        if job is None and signalled:
             where = f"Kill job error on job id {self.argv[-1]}"
             return self._fail(f"scancel: error: {where}: Invalid job id specified")
-        now, signalled = self.slurm.now, any(word.startswith("--signal") for word in self.argv)
+        if job is None:  # to end what is not there is no error
+            return 0
         if not signalled and job["state"] not in ENDED:
             self.slurm.end(job, "CANCELLED", now)
         elif signalled and job["state"] == "RUNNING":

@@ -195,10 +195,12 @@ class Slurm:
     def put_back(self, job: Job, at: float, *, by: str) -> None:
         """The same id again, with a new submit time, as a requeue does it.
 
-        It waits for two minutes, whether it ran or had ended, and keeps its last exit code.
+        It waits for two minutes, whether it ran or had ended, and keeps its last exit code. In
+        accounting its last start is called REQUEUED from now on.
         """
         if job["state"] not in ENDED:
             self.end(job, "REQUEUED", at)
+        self._account({**job, "state": "REQUEUED"})
         job.update(state="PENDING", restart=job["restart"] + 1, submit=at, begin=at + BEGIN_S)
         job.update(start=None, end=None, nodes="", next=None)
         self.note("requeue", at, job_id=job["id"], restart=job["restart"], asked_by=by)

@@ -38,9 +38,6 @@ def test_watchers_that_are_killed_submit_once_and_lose_nothing() -> None:
 def test_watchers_that_claim_nothing_are_found_out() -> None:
     done = rounds(3, 1, "--sabotage")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert {f"seed {seed}" for seed in (1, 2, 3)} == set(
-        re.findall("^seed [0-9]+", done.stdout, re.M)
-    )
     assert "two jobs at once" in done.stdout
 
 

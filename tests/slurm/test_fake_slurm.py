@@ -70,7 +70,16 @@ class Machine:
         done = self.run(argv)
         return [done.returncode, done.stderr.strip().replace(job_id, "N")]
 
-    def accounted(self, job_id: str) -> Shape:
+    def accounted(self, job_id: str, *, last: str) -> Shape:
+        """Return accounting's rows once the last one says ``last``; slurmdbd is seconds behind."""
+        until = time.monotonic() + WAIT_S
+        while not (rows := self._rows(job_id)) or rows[-1][0] != last:
+            if time.monotonic() > until:
+                break
+            self.pause()
+        return list(rows)
+
+    def _rows(self, job_id: str) -> list[tuple[str, int | None, bool]]:
         rows = parse.sacct(self.run(commands.sacct([job_id])).stdout, names=frozenset({NAME}))
         return [(str(row.state), row.exit_code, row.start is not None) for row in rows]
 
@@ -85,7 +94,7 @@ def play(machine: Machine, write: Callable[[str, str], str]) -> dict[str, Shape]
     shapes: dict[str, Shape] = {}
     first = parse.job_id(machine.run(commands.sbatch(write("fails", "sleep 1; exit 1"))).stdout)
     shapes["failed"] = machine.wait(first, "FAILED")
-    shapes["accounting, failed"] = machine.accounted(first)
+    shapes["accounting, failed"] = machine.accounted(first, last="FAILED")
     second = parse.job_id(machine.run(commands.sbatch(write("runs", "sleep 600"))).stdout)
     shapes["running"] = machine.wait(second, "RUNNING")
     third = parse.job_id(machine.run(commands.sbatch(write("waits", "sleep 600"))).stdout)
@@ -105,7 +114,7 @@ def play(machine: Machine, write: Callable[[str, str], str]) -> dict[str, Shape]
     shapes["runs again"] = machine.wait(second, "RUNNING")
     machine.run(commands.cancel(second))
     machine.wait(second, "CANCELLED")
-    shapes["accounting, all of it"] = [row[0] for row in machine.accounted(second)]  # type: ignore[index]
+    shapes["accounting, all of it"] = machine.accounted(second, last="CANCELLED")
     for name, argv in (
         ("requeue of none", commands.requeue("99999")),
         ("start of none", commands.start_now("99999")),
