@@ -17,8 +17,8 @@ run = runtime.attach()  # before torch is imported
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-import torch.distributed.checkpoint as dcp  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver  # noqa: E402
 from torch.distributed.checkpoint.state_dict import (  # noqa: E402
     get_model_state_dict,
     set_model_state_dict,
@@ -70,14 +70,14 @@ def train_step(model: nn.Sequential, optimizer: torch.optim.Optimizer, data: tor
 def save(step: int, model: nn.Sequential) -> None:
     """Publish a checkpoint."""
     with run.checkpoint(step) as folder:
-        dcp.save({"model": get_model_state_dict(model)}, checkpoint_id=folder)
+        state_dict_saver.save({"model": get_model_state_dict(model)}, checkpoint_id=folder)
 
 
 def resume(model: nn.Sequential) -> None:
     """Load the newest checkpoint, if there is one."""
     if checkpoint := run.resume():
         weights = get_model_state_dict(model)
-        dcp.load({"model": weights}, checkpoint_id=checkpoint.path)
+        state_dict_loader.load({"model": weights}, checkpoint_id=checkpoint.path)
         set_model_state_dict(model, weights)
 
 

@@ -85,15 +85,11 @@ def flight_record(path: Path) -> dict[str, Any]:
         "version": record.get("version"),
         "pg_status": record.get("pg_status"),
         "entries": len(entries),
-        "states": Counter(f"{entry['profiling_name']} {entry['state']}" for entry in entries),
+        "states": Counter(
+            f"{entry.get('profiling_name')} {entry.get('state')}" for entry in entries
+        ),
         "last": [{key: entry.get(key) for key in keys} for entry in entries[-3:]],
     }
-
-
-def named(status: dict[str, Any]) -> bool:
-    """Return whether the status names the rank and where it stands."""
-    why = status["hang"] or ""
-    return "rank 1 " in why and "load_batch" in why
 
 
 def drill(args: argparse.Namespace, runs: Path) -> dict[str, Any]:
@@ -107,10 +103,23 @@ def drill(args: argparse.Namespace, runs: Path) -> dict[str, Any]:
         seen: dict[str, Any] = {"smi_training": smi(), "report_training": _report(runs)}
         first = wait(runs, RUN, lambda s: s["hang"], timeout_s=args.hang_after + 60)
         seen["first_words"], seen["suspected_at"] = first["hang"], time.time()
-        seen["words"] = wait(runs, RUN, named, timeout_s=60)["hang"]
-        seen |= {"named_at": time.time(), "smi_hanging": smi(), "report_hanging": _report(runs)}
+        # In vain where nobody is named: then the attempt is ended all the same.
+        named = wait(runs, RUN, lambda s: _named(s) or len(s["attempts"]) > 1, timeout_s=90)
+        seen |= {"words": named["hang"], "named_at": time.time(), "smi_hanging": smi()}
+        wait(runs, RUN, lambda s: _recorded(runs) or len(s["attempts"]) > 1, timeout_s=90)
+        seen["report_hanging"] = _report(runs)
         seen["status"] = wait(runs, RUN, lambda s: s["state"] == "finished", timeout_s=180)
     return seen
+
+
+def _named(status: dict[str, Any]) -> bool:
+    why = status["hang"] or ""
+    return "rank 1 " in why and "load_batch" in why
+
+
+def _recorded(runs: Path) -> bool:
+    ranks = (_report(runs) or {}).get("ranks", [])
+    return len(ranks) == 2 and all(rank["collectives"] for rank in ranks)
 
 
 def _stepped(runs: Path, seconds: float) -> bool:
@@ -162,6 +171,7 @@ def expectations(seen: dict[str, Any], found: dict[str, Any]) -> dict[str, bool]
     collectives = [rank["collectives"] for rank in ranks]
     rows = seen["status"]["attempts"]
     return {
+        "rank 1 is named, and where it stands": _named({"hang": seen["words"]}),
         "stacks of both ranks": len(found["stacks"]) == 2,
         "flight records of both ranks": len(found["records"]) == 2,
         "rank 1 enqueued fewer": len(collectives) == 2 and _fewer(*collectives),
