@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from orchestrator.monitor.gpus import _QUESTIONS
 from orchestrator.preflight.expected import Expected
 from orchestrator.preflight.smi import HEALTH, IDENTITY, PROCESSES, ROWS, query
 from orchestrator.spec.preflight import CERTAIN, CHECKS
@@ -93,6 +94,8 @@ def raw() -> None:
         query("remapped-rows", ROWS),
         query("compute-apps", PROCESSES),
         ["nvidia-smi", "nvlink", "--status"],
+        *map(list, _QUESTIONS),
+        ["nvidia-smi", "--version"],
     ]
     for argv in questions:
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
