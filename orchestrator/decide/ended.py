@@ -26,7 +26,6 @@ _FINAL = frozenset(
     {
         Cause.OUT_OF_MEMORY,
         Cause.GPU_MEMORY,
-        Cause.DISK_FULL,
         Cause.CHECKPOINT,
         Cause.CONFIGURATION,
         Cause.NO_PROGRESS,

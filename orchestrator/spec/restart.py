@@ -24,6 +24,7 @@ class BudgetSpec(Strict):
     network_error: Budget = 5
     gpu_failure: Budget = 5
     launch_failure: Budget = 5
+    disk_full: Budget = 3
     node_check: Budget = 10
     node_failure: Budget = None
     preempted: Budget = None

@@ -80,7 +80,9 @@ def test_a_worker_that_raises_is_named_and_given_up_after_three_restarts(
     cluster: Cluster, user: FsdpqUser
 ) -> None:
     run = user.count(
-        "raises", [20, 0.2, 5, "--raise-at", 8, 3], restart={"max_no_progress": 2, "delay_s": 1}
+        "raises",
+        [20, 0.2, 5, "--raise-at", 8, 3],
+        restart={"max_no_progress": 2, "delay_s": 1, "bad_nodes": {"at_most": 0}},
     )
     watcher = user.start("watch", "raises", "--every", "1")
     cluster.wait_for(lambda: watcher.poll() is not None, 150, "the watcher gives up")

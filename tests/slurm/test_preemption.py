@@ -57,7 +57,7 @@ def test_without_grace_the_loss_is_reported_and_at_most_one_interval(
     cluster: Cluster, user: FsdpqUser
 ) -> None:
     # Even without grace there are KillWait's seconds; a script that looks for notices uses them.
-    run = user.count("nograce", [20, 0.4, 4, "--deaf"], partition="nograce")
+    run = user.count("nograce", [60, 0.4, 4, "--deaf"], partition="nograce")
     user.start("watch", "nograce", "--every", "1")
     cluster.wait_for(lambda: last_step(run) >= 6, START_S, "it trains past a checkpoint")
     cluster.submit_prod(nodes=4, seconds=2)
@@ -68,7 +68,7 @@ def test_without_grace_the_loss_is_reported_and_at_most_one_interval(
     assert first["steps_lost"] == first["last_step"] + 1 - second["first_step"]
     assert 1 <= first["steps_lost"] <= 4
     again = [line["step"] for line in steps(run) if line["attempt"] == 2]
-    assert again == list(range(second["first_step"], 21))
+    assert again == list(range(second["first_step"], 61))
 
 
 @pytest.mark.parametrize("saves", [True, False])

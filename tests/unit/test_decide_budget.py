@@ -22,6 +22,7 @@ BUDGET = {
     Cause.FABRIC: 5,
     Cause.GPU_FAILURE: 5,
     Cause.LAUNCH: 5,
+    Cause.DISK_FULL: 3,
     Cause.NODE_CHECK: 10,
 }
 
