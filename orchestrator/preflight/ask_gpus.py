@@ -68,7 +68,7 @@ def check_gpus(expected: Expected, *, visible: str | None, deadline: float) -> F
 def ask(kind: str, fields: Sequence[str], *, deadline: float) -> Answer | None:
     """Return the table of ``fields``; None where there is no nvidia-smi.
 
-    Fields that the driver does not know are left out.
+    Fields that the driver does not know are asked for by their older names, or left out.
     """
     while True:
         child = start(query(kind, fields))

@@ -1,8 +1,9 @@
 """The words of nvidia-smi. Pure: text in, values out.
 
 Fields differ by driver: clocks_event_reasons was clocks_throttle_reasons before 535, and
-gpu_recovery_action came when reset_status went (570). An unknown field makes the whole query fail,
-and the message names it, so that it can be asked again without.
+gpu_recovery_action came when reset_status went (570; 580 does not know the latter any more). An
+unknown field makes the whole query fail, and the message names it, so that it can be asked again
+by its older name or without.
 
 Source: `nvidia-smi --help-query-gpu` of drivers 418 to 590; tests/data/nvidia-smi/README.md.
 """
@@ -23,9 +24,11 @@ HEALTH = (
     "ecc.errors.uncorrected.aggregate.total",
     "retired_pages.pending",
     "gpu_recovery_action",
-    "reset_status.reset_required",
 )
-OLDER = {"clocks_event_reasons.active": "clocks_throttle_reasons.active"}
+OLDER = {
+    "clocks_event_reasons.active": "clocks_throttle_reasons.active",
+    "gpu_recovery_action": "reset_status.reset_required",
+}
 ROWS = ("gpu_uuid", "remapped_rows.pending", "remapped_rows.failure")
 PROCESSES = ("gpu_uuid", "pid", "used_memory", "process_name")
 

@@ -24,7 +24,7 @@ class PreflightSpec(Strict):
     nvlink: bool = True
     hcas: bool = True
     storage: bool = True
-    # Imports torch on every GPU: 20 s.
+    # Imports torch on every GPU: 5 s on two H200, more from a shared disk.
     all_reduce: bool = False
     gpu_memory_used_gib: Amount = 2.0
     gpu_temperature_c: Amount = 90.0

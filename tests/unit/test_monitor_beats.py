@@ -256,6 +256,23 @@ def test_clocks_go_into_the_report(tmp_path: Path) -> None:
     assert (gpu.sm_mhz, gpu.celsius) == (1200, 88)
 
 
+@pytest.mark.parametrize(
+    ("moment", "expected"),
+    [
+        ("idle", [(345, 37), (345, 37)]),
+        ("training", [(1440, 67), (1440, 64)]),  # capped by power, which is no fault
+        ("waiting", [(1980, 43), (1980, 41)]),
+    ],
+)
+def test_two_h200_that_nothing_slows_down(moment: str, expected: list[tuple[int, int]]) -> None:
+    from orchestrator.monitor.gpus import parse
+
+    folder = Path(__file__).parents[1] / "data" / "nvidia-smi"
+    found = parse((folder / f"clocks-h200-{moment}.txt").read_text())
+    assert [(gpu.sm_mhz, gpu.celsius) for gpu in found.values()] == expected
+    assert [gpu.slowed for gpu in found.values()] == [(), ()]
+
+
 @pytest.mark.processes
 def test_an_older_driver_is_asked_in_its_own_words() -> None:
     gpus = Gpus(questions=[say("Field is not valid", 2), say("0, 5, 6, 0x0")], visible="")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 
 from orchestrator.preflight import all_reduce
 from orchestrator.preflight.expected import Expected
-from orchestrator.preflight.smi import HEALTH, IDENTITY
+from orchestrator.preflight.smi import HEALTH, IDENTITY, without
 
 from .test_preflight import WELL
 
@@ -33,20 +33,22 @@ case $1 in
   --query-compute-apps=*) what=apps ;;
   nvlink) what=links ;;
 esac
-unknown=$(cat "$SMI/unknown" 2>/dev/null)
-if [ -n "$unknown" ] && [[ $1 == *"$unknown"* ]]; then
-  echo "Field \\"$unknown\\" is not a valid field to query."
+for unknown in $(cat "$SMI/unknown" 2>/dev/null); do
+  [[ $1 == *"$unknown"* ]] || continue
+  printf 'Field "%s" is not a valid field to query.\\n\\n' "$unknown"
   exit 2
-fi
+done
 if [ -e "$SMI/$what.first" ]; then mv "$SMI/$what.first" "$SMI/gone" && cat "$SMI/gone"; exit; fi
 cat "$SMI/$what.txt" 2>/dev/null
 exit "$(cat "$SMI/code" 2>/dev/null || echo 0)"
 """
 
 
-def table(*gpus: dict[str, str], without: str = "") -> str:
+def table(*gpus: dict[str, str], unknown: Sequence[str] = ()) -> str:
     """What nvidia-smi prints for these changes of a GPU that is well."""
-    fields = [name for name in IDENTITY + HEALTH if name != without]
+    fields: Sequence[str] = IDENTITY + HEALTH
+    for name in unknown:
+        fields = without(fields, name)
     lines = []
     for index, changes in enumerate(gpus):
         values = {"index": str(index), **WELL, "uuid": f"GPU-{index}", **changes}
@@ -173,11 +175,29 @@ def test_a_node_without_nvidia_smi_is_passed_over(node: Node) -> None:
 
 
 def test_a_driver_that_does_not_know_a_field_is_asked_for_the_others(node: Node) -> None:
-    node.smi("unknown", "gpu_recovery_action")
-    node.smi("gpu.txt", table({}, {"memory.used": "[GPU is lost]"}, without="gpu_recovery_action"))
+    neither = ["gpu_recovery_action", "reset_status.reset_required"]
+    ecc = {"ecc.errors.uncorrected.volatile.total": "2"}
+    node.smi("unknown", "\n".join(neither))
+    node.smi("gpu.txt", table(ecc, {"memory.used": "[GPU is lost]"}, unknown=neither))
     code, text = node.check()
     assert code == 76
+    assert "GPU 0 (GPU-0): 2 uncorrected memory errors" in text
     assert "GPU is lost" in text
+
+
+def test_a_driver_before_570_says_in_its_own_word_that_a_gpu_needs_a_reset(node: Node) -> None:
+    node.smi("unknown", "gpu_recovery_action")
+    changes = {"reset_status.reset_required": "Yes"}
+    node.smi("gpu.txt", table({}, changes, unknown=["gpu_recovery_action"]))
+    code, text = node.check()
+    assert code == 76
+    assert "GPU 1 (GPU-1): the driver asks for a reset" in text
+
+
+def test_a_driver_without_the_older_word_is_asked_once(node: Node) -> None:
+    node.smi("unknown", "reset_status.reset_required")
+    assert node.check() == (0, "")
+    assert sum(call.startswith("--query-gpu=") for call in node.calls()) == 1
 
 
 def test_memory_that_is_let_go_while_one_looks_again_is_well(node: Node) -> None:
