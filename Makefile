@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 # The CPU build is enough for every target but bench-gpu. Another: make TORCH=torch==2.14.1 test
 TORCH ?= torch==2.13.0
 PYTEST := $(BIN)/python -m pytest
+UNIT_JOBS ?= 2
 # The cluster tests mostly wait; three at a time still fit on two cores.
 SLURM_JOBS ?= 3
 E2E_JOBS ?= 2
@@ -50,7 +51,7 @@ fix: $(VENV)/ready  ## Format and mend what ruff can.
 	$(BIN)/ruff check --fix .
 
 unit: $(VENV)/ready  ## Unit tests, golden scripts and packaging; seconds.
-	$(PYTEST) tests/unit tests/golden tests/packaging
+	$(PYTEST) tests/unit tests/golden tests/packaging -n $(UNIT_JOBS) --dist loadfile
 
 ROUNDS ?= 1000
 SEED ?= 1

@@ -46,10 +46,12 @@ def read(layout: AttemptLayout, batch_log: Path, *, number: int, nodes: str) -> 
     names = expand(nodes)
     lines = files.batch_lines(batch_log, number)
     ends = [_End(end, node_of(end.host, names) or end.host) for end in reports.exits(lines)]
+    files_of_ranks = _error_files(layout.errors)
+    told = {finding.rank for finding in files_of_ranks if finding.weight < Weight.ECHO}
     found = [
         *scan.findings((line for line in lines if HINT.search(line)), BATCH),
-        *_error_files(layout.errors),
-        *_rank_logs(layout, ends, names),
+        *files_of_ranks,
+        *_rank_logs(layout, ends, names, told=told),
         *_nccl_logs(layout.nccl),
         *_preflight(layout.preflight),
         *_node_exits(layout.root, names),
@@ -136,25 +138,35 @@ def _meaning(exceptions: Sequence[str]) -> Finding:
 
 
 def _rank_logs(
-    layout: AttemptLayout, ends: Sequence[_End], nodes: tuple[str, ...]
+    layout: AttemptLayout, ends: Sequence[_End], nodes: tuple[str, ...], *, told: set[int | None]
 ) -> Iterator[Finding]:
+    """Yield what ranks printed; ``told`` are those whose error file says more."""
     first = {end.exit.rank: end for end in ends}
-    told = {end.node for end in ends}
+    ended = {end.node for end in ends}
     for path, rank, node in _stderr_files(layout.logs, first, nodes):
         text = files.tail(path, _TAIL_BYTES)
         yield from scan.findings(scan.lines(text), STDERR, rank=rank, node=node)
         # What was killed did not end by an exception, whatever it printed before.
-        exceptions = [] if rank in first and first[rank].exit.killed else tracebacks.last(text)
+        killed = rank in first and first[rank].exit.killed
+        exceptions = [] if killed or rank in told else tracebacks.last(text)
         if not exceptions:
             continue
         finding = replace(_meaning(exceptions), rank=rank, node=node)
         if rank in first:
-            yield replace(finding, at=first[rank].exit.at)
-        elif node in told:
+            yield replace(finding, at=_by_the_end_of(first[rank].exit.at))
+        elif node in ended:
             # torchrun saw another rank of this node end first.
             yield replace(finding, weight=max(finding.weight, Weight.MAYBE))
         else:
             yield finding
+
+
+def _by_the_end_of(second: float | None) -> float | None:
+    """Return the latest that a time in whole seconds can mean: torchrun's have no fractions.
+
+    An error file of the same second has its own time, and must not seem to come after it.
+    """
+    return None if second is None else second + 0.999
 
 
 def _stderr_files(

@@ -63,7 +63,8 @@ def test_without_grace_the_loss_is_reported_and_at_most_one_interval(
     cluster.submit_prod(nodes=4, seconds=2)
     cluster.wait_for(run.finished.exists, START_S, "it finishes")
     first, second = user.status("nograce")["attempts"]
-    assert first["cause"] == "preempted", run.output.read_text()
+    said = run.events.read_text() + run.output.read_text()
+    assert first["cause"] == "preempted", said
     assert (second["first_step"] - 1) % 4 == 0
     assert first["steps_lost"] == first["last_step"] + 1 - second["first_step"]
     assert 1 <= first["steps_lost"] <= 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -502,3 +503,21 @@ def test_exit_codes_and_signals_survive(code: int, signal: str, weight: Weight) 
     found = reports.finding(ended, node="n2")
     assert found.weight is weight
     assert (signal or f"exit code {code}") in found.what
+
+
+def test_a_time_in_whole_seconds_does_not_come_before_an_error_file_of_that_second(
+    run: RunLayout,
+) -> None:
+    """torchrun saw rank 0 end at 22:08:06; rank 3 had failed at 22:08:06.4, and that was why."""
+    layout = begin(run)
+    second = datetime(2026, 11, 29, 22, 8, 6).timestamp()
+    trace = "Traceback (most recent call last):\n  File x\nEOFError\n"
+    error(layout, 3, "ArithmeticError: the one", at=second + 0.4)
+    for written in (False, True):  # without an error file of its own, and with one
+        if written:
+            error(layout, 0, "EOFError", at=second + 0.6)
+        stderr(layout, 0, 0, trace)
+        say(run, "Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-29_22:08:06\n"
+                 "  host      : n1\n  rank      : 0 (local_rank: 0)\n"
+                 "  exitcode  : 1 (pid: 5)\n")  # fmt: skip
+        assert verdict(run).why.startswith("rank 3 on ")
