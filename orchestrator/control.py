@@ -121,8 +121,12 @@ def _check_same(before: Sight, now: Sight) -> None:
     Raises:
         RunError: That is so.
     """
+    if now.seen.jobs is None or now.seen.trouble:
+        why = now.seen.trouble or "the scheduler does not answer"
+        raise RunError(f"{now.layout.name}: {why}; nothing was done")
     ends = [end_key(sight.seen, sight.past) for sight in (before, now)]
-    if ends[0] != ends[1] or before.past != now.past:
+    lives = any(job.in_queue and not job.state.ended for job in now.seen.jobs)
+    if lives or ends[0] != ends[1] or before.past != now.past:
         raise RunError(_taken(now.layout))
     if left_s := unanswered_s(now.seen, now.past):
         why = "its last submission got no answer, and the job may still turn up"

@@ -10,7 +10,9 @@ from orchestrator.attempt import Weight
 from orchestrator.cause import Cause
 from orchestrator.evidence.pattern import Pattern, make
 
-_ENDED = r"^slurmstepd: (?:error: )?\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO "
+_ENDED = (
+    r"^slurmstepd(?:-\S+)?: (?:error: )?\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO "
+)
 # How bash names the script that a line of it failed in.
 _SCRIPT = r"^\S*(?:node\.sh|script\.sbatch|slurm_script): line \d+: "
 
@@ -47,7 +49,7 @@ BATCH: tuple[Pattern, ...] = (
         "oom-kill",
         Cause.OUT_OF_MEMORY,
         Weight.ROOT,
-        r"^slurmstepd: error: Detected (?P<count>\d+) oom[-_]kill event",
+        r"^slurmstepd(?:-\S+)?: error: Detected (?P<count>\d+) oom[-_]kill event",
         "the kernel killed {count} process(es) of the job: out of memory",
         advice="Ask for more memory (mem), or use fewer data workers or a smaller model per node",
     ),
@@ -90,8 +92,8 @@ BATCH: tuple[Pattern, ...] = (
         "container",
         Cause.LAUNCH,
         Weight.ROOT,
-        r"^slurmstepd: error: pyxis: (?P<why>\s*(?:\[ERROR\]|enroot-\w+:|failed to import|child \d+"
-        r" failed|container start failed).*)",
+        r"^slurmstepd(?:-\S+)?: error: pyxis: (?P<why>\s*(?:\[ERROR\]|enroot-\w+:|failed to import"
+        r"|child \d+ failed|container start failed).*)",
         "the container did not start: {why}",
         advice="Look at the image, at its registry and at the node's enroot",
     ),
@@ -107,7 +109,7 @@ BATCH: tuple[Pattern, ...] = (
         "spool",
         Cause.LAUNCH,
         Weight.ROOT,
-        r"^slurmstepd: error: execve\(\): (?P<why>\S*/slurm_script: .+)",
+        r"^slurmstepd(?:-\S+)?: error: execve\(\): (?P<why>\S*/slurm_script: .+)",
         "Slurm could not start the script: {why}",
         advice="The node's spool directory is broken: restart without this node",
     ),
@@ -115,14 +117,14 @@ BATCH: tuple[Pattern, ...] = (
         "execve",
         Cause.LAUNCH,
         Weight.OWN,
-        r"^slurmstepd: error: execve\(\): (?P<why>.+)",
+        r"^slurmstepd(?:-\S+)?: error: execve\(\): (?P<why>.+)",
         "Slurm could not start {why}",
     ),
     make(
         "step-setup",
         Cause.LAUNCH,
         Weight.MAYBE,
-        r"^slurmstepd: error: (?P<why>Failed to invoke (?:spank|task) plugin.*)",
+        r"^slurmstepd(?:-\S+)?: error: (?P<why>Failed to invoke (?:spank|task) plugin.*)",
         "Slurm could not set up the step: {why}",
     ),
     # slurmstepd goes on in /tmp, so this is rarely what ended the job.
@@ -130,7 +132,7 @@ BATCH: tuple[Pattern, ...] = (
         "tmpdir",
         Cause.LAUNCH,
         Weight.MAYBE,
-        r"^slurmstepd: error: (?P<why>(?:Unable to create )?TMPDIR \[.+)",
+        r"^slurmstepd(?:-\S+)?: error: (?P<why>(?:Unable to create )?TMPDIR \[.+)",
         "{why}",
     ),
     make(

@@ -183,3 +183,29 @@ def test_a_user_without_a_name(
     monkeypatch.setattr(getpass, "getuser", nobody)
     assert "cancelled" in cancel(run)
     assert (store.read_json(run.cancelled) or {})["by"] == str(os.getuid())
+
+
+def test_a_job_that_came_back_while_its_user_asked_for_it_is_left_alone(
+    cluster: Cluster, run: RunLayout
+) -> None:
+    """Seen in a round: the watcher that put it back was killed, and its claim with it."""
+    states = iter([S.PREEMPTED, S.PENDING, S.PENDING, S.PENDING])
+    cluster.before_answer = lambda: cluster.put(state=next(states), restart=1)
+    with pytest.raises(RunError, match="starting it again"):
+        requeue(run)
+    assert cluster.done == []
+
+
+def test_a_controller_that_falls_silent_meanwhile_is_not_an_end(
+    cluster: Cluster, run: RunLayout
+) -> None:
+    cluster.put(state=S.FAILED)
+    answers = iter([False, True, True])
+
+    def answer() -> None:
+        cluster.silent = next(answers)
+
+    cluster.before_answer = answer
+    with pytest.raises(RunError, match="does not answer"):
+        requeue(run)
+    assert cluster.done == []

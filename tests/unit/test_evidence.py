@@ -521,3 +521,14 @@ def test_a_time_in_whole_seconds_does_not_come_before_an_error_file_of_that_seco
                  "  host      : n1\n  rank      : 0 (local_rank: 0)\n"
                  "  exitcode  : 1 (pid: 5)\n")  # fmt: skip
         assert verdict(run).why.startswith("rank 3 on ")
+
+
+@pytest.mark.parametrize("name", ["slurmstepd", "slurmstepd-n1"])
+def test_slurmstepd_may_give_its_nodes_name(run: RunLayout, name: str) -> None:
+    """It does where slurmd was started with -N, as on clusters of several slurmd on a host."""
+    begin(run)
+    say(
+        run,
+        f"{name}: error: *** JOB 2 ON n1 CANCELLED AT 2026-11-29T23:58:46 DUE TO PREEMPTION ***\n",
+    )  # noqa: E501
+    assert verdict(run).cause is Cause.PREEMPTED
