@@ -530,5 +530,5 @@ def test_slurmstepd_may_give_its_nodes_name(run: RunLayout, name: str) -> None:
     say(
         run,
         f"{name}: error: *** JOB 2 ON n1 CANCELLED AT 2026-11-29T23:58:46 DUE TO PREEMPTION ***\n",
-    )  # noqa: E501
+    )
     assert verdict(run).cause is Cause.PREEMPTED
