@@ -12,7 +12,7 @@ from orchestrator.attempt import Attempt
 from orchestrator.cause import Cause
 from orchestrator.decide import Action
 from orchestrator.ledger import Books
-from orchestrator.report import Status
+from orchestrator.report import Status, Told
 from orchestrator.sight import Sight
 
 _TAIL_BYTES = 65536
@@ -42,23 +42,24 @@ def of(sight: Sight, action: Action, *, whole: bool = False) -> Status:
         metrics={
             key: value for key, item in newest.items() if (value := facts.number(item)) is not None
         },
-        causes=_causes(events),
+        told=_told(events),
         submitted_at=times[0] if times else None,
         books=Books(metrics=lines, saves=store.read_lines(layout.saves)) if whole else None,
         environment_changes=facts.environment_changes(layout) if whole else (),
     )
 
 
-def _causes(events: Iterable[Mapping[str, Any]]) -> dict[int, str]:
-    """Return why attempts ended, by number, as it was found when there was still a record."""
-    found = {}
+def _told(events: Iterable[Mapping[str, Any]]) -> dict[int, Told]:
+    """Return what was found of each attempt's end when there was still a record, by number."""
+    found: dict[int, Told] = {}
     for event in events:
         number, cause = event.get("attempt"), str(event.get("cause"))
-        told = event["kind"] == "restart" or (
-            event["kind"] == "attempt ended" and cause not in (Cause.GONE, Cause.NOTICE)
-        )
-        if told and isinstance(number, int):
-            found[number] = cause
+        if event["kind"] not in ("restart", "attempt ended") or not isinstance(number, int):
+            continue
+        before = found.get(number, Told(at=event["at"]))
+        vague = event["kind"] == "attempt ended" and cause in (Cause.GONE, Cause.NOTICE)
+        why = before.why if vague else str(event.get("why") or "")
+        found[number] = Told(before.cause if vague else cause, why, before.at)
     return found
 
 

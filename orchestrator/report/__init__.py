@@ -3,11 +3,13 @@
 from orchestrator.report.columns import columns
 from orchestrator.report.data import Status, state, status
 from orchestrator.report.rehearsal import DrillReport, drill
+from orchestrator.report.rows import Told
 from orchestrator.report.text import details, overview, progress
 
 __all__ = [
     "DrillReport",
     "Status",
+    "Told",
     "columns",
     "details",
     "drill",

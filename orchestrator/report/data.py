@@ -9,7 +9,7 @@ from orchestrator.decide import Action, CancelJobs, Exclude, Over, Replace, Rest
 from orchestrator.environment import Change
 from orchestrator.ledger import Books, Entry, Ledger, Row, account
 from orchestrator.nodes import BadNode, bad_nodes
-from orchestrator.report.rows import alive, row
+from orchestrator.report.rows import Told, alive, ended, row
 from orchestrator.sight import Sight
 
 # Characters of an explanation in a table; the whole of it is in the events and in --json.
@@ -57,7 +57,7 @@ def status(
     *,
     attempts: Sequence[Attempt],
     metrics: dict[str, Any],
-    causes: Mapping[int, str],
+    told: Mapping[int, Told],
     submitted_at: float | None,
     books: Books | None = None,
     environment_changes: tuple[Change, ...] = (),
@@ -69,24 +69,25 @@ def status(
         action: What is to be done about it.
         attempts: Its attempts, oldest first.
         metrics: The newest line of its metrics; empty where there is none.
-        causes: Why attempts ended, by number, as it was found when they were restarted.
+        told: What watchers wrote down of the ends of attempts, by number.
         submitted_at: When it was first submitted, in seconds since 1970.
         books: What it wrote down, for the ledger; None leaves the ledger out.
         environment_changes: What differed between attempts in what they ran with.
     """
+    attempts = ended(attempts, told)
     newest = attempts[-1] if attempts else None
     jobs = sight.seen.jobs or ()
     job_ids = [job.job_id for job in jobs[:1]] or list(sight.past.submitted[-1:])
     rows = [
-        row(index, attempts, sight, action, causes=causes, submitted_at=submitted_at)
+        row(index, attempts, sight, action, told=told, submitted_at=submitted_at)
         for index in range(len(attempts))
     ]
     ledger = _ledger(rows, attempts, sight, action, books, submitted_at) if books else None
     entries = ledger.entries if ledger else [None] * len(rows)
     error = newest.error if newest else None
-    told = sight.seen.attempt
-    live = told if told is not None and alive(told, sight) else None
-    ended = [item["cause"] for item in rows if item["cause"]]
+    seen = sight.seen.attempt
+    live = seen if seen is not None and alive(seen, sight) else None
+    causes = [item["cause"] for item in rows if item["cause"]]
     return Status(
         run=sight.layout.name,
         state=_state(sight, action, newest),
@@ -95,7 +96,7 @@ def status(
         step=max((a.last_step for a in attempts[-1:] if a.last_step is not None), default=None),
         steps_total=sight.plan.steps_total,
         checkpoint_step=sight.seen.checkpoint_step,
-        cause=action.cause.value if isinstance(action, Over | Restart) else _last(ended),
+        cause=action.cause.value if isinstance(action, Over | Restart) else _last(causes),
         next=_next(action),
         loss=metrics.get("loss"),
         tokens_per_s=metrics.get("tokens_per_s"),

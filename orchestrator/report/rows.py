@@ -1,6 +1,7 @@
 """One attempt in a run's status. Pure."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.attempt import Attempt
@@ -9,13 +10,44 @@ from orchestrator.decide import Action, Over, Restart
 from orchestrator.sight import Sight
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a watcher wrote down of an attempt's end; nothing where none did.
+
+    Attributes:
+        at: When it was written down, in seconds since 1970.
+    """
+
+    cause: str | None = None
+    why: str = ""
+    at: float = 0.0
+
+
+def ended(attempts: Sequence[Attempt], told: Mapping[int, Told]) -> list[Attempt]:
+    """Return the attempts with an end for those whose own shell did not write it down.
+
+    One that was killed is over, at the latest, when a watcher says so, or when the next begins.
+    """
+    found = []
+    for index, attempt in enumerate(attempts):
+        bounds = [told[attempt.number].at] if attempt.number in told else []
+        if bounds and index + 1 < len(attempts):
+            bounds += [t for t in (attempts[index + 1].started_at,) if t is not None]
+        found.append(
+            replace(attempt, ended_at=min(bounds))
+            if attempt.ended_at is None and bounds
+            else attempt
+        )
+    return found
+
+
 def row(
     index: int,
     attempts: Sequence[Attempt],
     sight: Sight,
     action: Action,
     *,
-    causes: Mapping[int, str],
+    told: Mapping[int, Told],
     submitted_at: float | None,
 ) -> dict[str, Any]:
     """Return what is told of the attempt at ``index``; see `data.status` for the rest."""
@@ -25,14 +57,14 @@ def row(
     state, cause = ("running", None) if lives else _end(attempt, later)
     if not lives and index == len(attempts) - 1 and isinstance(action, Over | Restart):
         cause = action.cause.value
-    cause = causes.get(attempt.number, cause)
+    known = told.get(attempt.number, Told())
     resumed = attempt.resumed
     return {
         "attempt": attempt.number,
         "job_id": attempt.job_id,
         "restart": attempt.restart,
         "state": state,
-        "cause": cause,
+        "cause": known.cause or cause,
         "nodes": attempt.nodes,
         "first_step": resumed + 1 if resumed is not None else None,
         "last_step": attempt.last_step,
@@ -40,6 +72,7 @@ def row(
         "queued_s": _queued(index, attempts, submitted_at),
         "started_at": attempt.started_at,
         "ended_at": attempt.ended_at,
+        "why": None if lives else known.why or None,
     }
 
 

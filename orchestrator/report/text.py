@@ -7,6 +7,9 @@ from orchestrator.report.books import ledger_lines
 from orchestrator.report.columns import columns
 from orchestrator.report.data import Status
 
+# How many reasons are shown; all are in the events and in --json.
+_REASONS = 5
+
 
 def overview(statuses: Sequence[Status]) -> str:
     """Return a line a run."""
@@ -45,7 +48,7 @@ def details(item: Status) -> str:
                 row["cause"] or "",
             )
         )
-    lines = [overview([item]), "", columns(rows), *ledger_lines(item)]
+    lines = [overview([item]), "", columns(rows), *_reasons(item), *ledger_lines(item)]
     for step, reason in item.quarantined:
         lines.append(f"quarantined: checkpoint of step {step}: {reason}")
     lines += [str(change) for change in item.environment_changes]
@@ -65,6 +68,12 @@ def details(item: Status) -> str:
 def _steps(first: int | None, last: int | None) -> str:
     done = last is None or first is None or last >= first
     return f"{_text(first)}..{_text(last)}" if done else "none"
+
+
+def _reasons(item: Status) -> list[str]:
+    """Return why the newest attempts ended that ended by a fault, a line each."""
+    told = [row for row in item.attempts if row["why"] and row["state"] != "stopped"]
+    return [f"attempt {row['attempt']}: {row['why']}" for row in told[-_REASONS:]]
 
 
 def _text(value: float | None, form: str = "") -> str:

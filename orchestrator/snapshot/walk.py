@@ -71,12 +71,17 @@ def _files(root: Path, start: str, *, enter: Callable[[Path], bool]) -> Iterator
 def _may_hold_code(folder: Path) -> bool:
     if folder.name.startswith(".") or folder.name in _NOT_CODE or not _is_no_run(folder):
         return False
-    return not (folder / "pyvenv.cfg").exists() and not (folder / "conda-meta").exists()
+    return not _there(folder / "pyvenv.cfg") and not _there(folder / "conda-meta")
 
 
 def _is_no_run(folder: Path) -> bool:
-    is_run = (folder / "plan.json").exists() and (folder / "attempts").exists()
+    is_run = _there(folder / "plan.json") and _there(folder / "attempts")
     return folder.name != ".git" and not is_run
+
+
+def _there(path: Path) -> bool:
+    """Return whether there is such a file; in a folder of somebody else's there is none for us."""
+    return os.path.exists(path)  # noqa: PTH110 (Path.exists raises where it may not look)
 
 
 def _is_program(root: Path, name: str) -> bool:

@@ -81,6 +81,15 @@ class JobSpec(Strict):
         return self
 
     @model_validator(mode="after")
+    def _own_micro_batch(self) -> "JobSpec":
+        if self.train is None and self.restart.on_gpu_memory != "stop":
+            raise ValueError(
+                "restart.on_gpu_memory: smaller_micro_batch is for fsdpq's own trainer (`train:`);"
+                " fsdpq does not know the micro-batch of a script of yours: leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _fewer_nodes(self) -> "JobSpec":
         if self.elastic is not None and self.elastic.min_nodes >= self.nodes:
             raise ValueError(

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from orchestrator.fields import Strict
 
@@ -65,6 +65,15 @@ class RestartSpec(Strict):
     budgets: BudgetSpec = BudgetSpec()
     on_gpu_memory: Literal["stop", "smaller_micro_batch"] = "stop"
     bad_nodes: BadNodeSpec = BadNodeSpec()
+
+    @model_validator(mode="after")
+    def _delays(self) -> "RestartSpec":
+        if self.max_delay_s < self.delay_s:
+            raise ValueError(
+                f"max_delay_s is {self.max_delay_s} and delay_s {self.delay_s}: the most that the"
+                " delay grows to cannot be less than the first; raise max_delay_s"
+            )
+        return self
 
 
 class ElasticSpec(Strict):

@@ -64,6 +64,8 @@ def test_the_name_is_the_files_unless_it_is_given(tmp_path: Path) -> None:
         ({"notice": {"signal": "SIGUSR1"}}, "notice.signal"),
         ({"notice": {"lead": 5}}, "Valid keys: lead_s, signal"),
         ({"restart": {"max_no_progress": 0}}, "restart.max_no_progress"),
+        ({"restart": {"delay_s": 100, "max_delay_s": 10}}, "raise max_delay_s"),
+        ({"restart": {"on_gpu_memory": "smaller_micro_batch"}}, "leave it out"),
         ({"restart": {"delay_s": -1}}, "restart.delay_s"),
         ({"nodes": 0}, "nodes"),
         ({"nodes": "2"}, "nodes"),

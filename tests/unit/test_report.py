@@ -26,7 +26,7 @@ from orchestrator.environment import Change
 from orchestrator.layout import RunLayout
 from orchestrator.ledger import Books
 from orchestrator.nodes import Suspicion
-from orchestrator.report import DrillReport, Status
+from orchestrator.report import DrillReport, Status, Told
 from orchestrator.scheduler import JobState
 from orchestrator.sight import Sight
 
@@ -50,7 +50,7 @@ def status(
     action: Action = RUNNING,
     *attempts: Attempt,
     metrics: dict[str, Any] | None = None,
-    causes: dict[int, str] | None = None,
+    told: dict[int, Told] | None = None,
     submitted_at: float | None = None,
     books: Books | None = None,
 ) -> Status:
@@ -59,7 +59,7 @@ def status(
         action,
         attempts=attempts,
         metrics=metrics or {},
-        causes=causes or {},
+        told=told or {},
         submitted_at=submitted_at,
         books=books,
     )
@@ -79,7 +79,7 @@ def test_the_keys_of_a_status_are_the_promised_ones() -> None:
     more |= {"environment_changes", "hang", "straggler", "bad_nodes"}
     assert set(data) - KEYS == more
     assert [list(row) for row in data["attempts"]] == [
-        [*ROW_KEYS.split(), "started_at", "ended_at", *SECONDS.split()]
+        [*ROW_KEYS.split(), "started_at", "ended_at", "why", *SECONDS.split()]
     ]
     assert json.loads(json.dumps(data)) == data
 
@@ -134,6 +134,7 @@ def test_values_of_a_running_attempt() -> None:
             "queued_s": 30.0,
             "started_at": NOW - 100,
             "ended_at": None,
+            "why": None,
             **dict.fromkeys(SECONDS.split()),
         }
     ]
@@ -228,7 +229,7 @@ def test_the_job_is_the_live_one_or_the_one_that_was_submitted_last() -> None:
     assert status(seen(job("8"), job("7", JobState.FAILED))).job_id == "8"
     assert status(seen()).job_id == "7"
     assert report.status(
-        sight(seen(), submitted=()), RUNNING, attempts=[], metrics={}, causes={}, submitted_at=None
+        sight(seen(), submitted=()), RUNNING, attempts=[], metrics={}, told={}, submitted_at=None
     ).job_id is None  # fmt: skip
     assert status(dataclasses.replace(seen(), jobs=None)).job_id == "7"
 
@@ -451,7 +452,7 @@ def test_what_a_drill_found() -> None:
 
 
 def test_why_an_attempt_ended_stays_what_was_found_then() -> None:
-    found = status(seen(job()), RUNNING, attempt(1), attempt(2), causes={1: "preempted"})
+    found = status(seen(job()), RUNNING, attempt(1), attempt(2), told={1: Told("preempted")})
     assert rows(found, "cause")[0] == "preempted"
 
 
@@ -469,8 +470,8 @@ def twice(**changes: Any) -> Status:
     ]
     books = Books(metrics=metrics, **changes)
     what = seen(job(restart=1), checkpoint_step=2)
-    causes = {1: "preempted"}
-    return status(what, RUNNING, first, second, causes=causes, submitted_at=NOW - 100, books=books)
+    told = {1: Told("preempted")}
+    return status(what, RUNNING, first, second, told=told, submitted_at=NOW - 100, books=books)
 
 
 def test_the_ledger_in_json() -> None:
@@ -521,7 +522,7 @@ def test_bad_nodes_are_shown_with_their_reason() -> None:
     against = tuple(Suspicion("n2", Cause.WORKER_ERROR, NOW - at, at) for at in (1, 2))
     what = dataclasses.replace(sight(seen(job())), past=past(suspicions=against))
     found = report.status(
-        what, RUNNING, attempts=[attempt()], metrics={}, causes={}, submitted_at=None
+        what, RUNNING, attempts=[attempt()], metrics={}, told={}, submitted_at=None
     )
     assert "left out: n2 (worker error, 2 times)" in report.details(found)
     (bad,) = found.to_json()["bad_nodes"]
@@ -531,3 +532,18 @@ def test_bad_nodes_are_shown_with_their_reason() -> None:
 def test_an_attempt_without_a_step_shows_none() -> None:
     text = report.details(status(seen(job()), RUNNING, attempt(resumed=10, last_step=10)))
     assert "11..10" not in text
+
+
+def test_a_killed_attempt_ends_when_a_watcher_says_so_or_the_next_begins() -> None:
+    """Its own shell could not write it down, and the time until then is no queue."""
+    first = attempt(1, started_at=NOW - 300, heard_at=NOW - 280, last_step=25)
+    second = attempt(2, restart=1, started_at=NOW - 100)
+    told = {1: Told("hang", "rank 1 on n2 did not arrive", NOW - 150)}
+    found = status(seen(job(restart=1)), RUNNING, first, second, told=told)
+    assert rows(found, "ended_at") == [NOW - 150, None]
+    assert rows(found, "queued_s")[1] == 50.0
+    assert rows(found, "why") == ["rank 1 on n2 did not arrive", None]
+    assert "attempt 1: rank 1 on n2 did not arrive" in report.details(found)
+    late = {1: Told("hang", "", NOW - 10)}
+    found = status(seen(job(restart=1)), RUNNING, first, second, told=late)
+    assert rows(found, "ended_at") == [NOW - 100, None]

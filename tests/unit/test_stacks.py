@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.stacks import Place, main_thread, place
 
-LIB = "/root/.pyenv/versions/3.11.7/lib/python3.11"
+LIB = "/usr/lib/python3.11"
 SITE = f"{LIB}/site-packages"
 C10D = f"{SITE}/torch/distributed/distributed_c10d.py"
 RUNTIME = "/opt/env/lib/python3.12/site-packages/orchestrator/runtime"
