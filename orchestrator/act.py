@@ -13,7 +13,13 @@ from orchestrator.decide import (
     decide,
     turn,
 )
-from orchestrator.errors import ActionError, FsdpqError, QueryError, SubmitError
+from orchestrator.errors import (
+    ActionError,
+    FsdpqError,
+    QueryError,
+    SchedulerError,
+    SubmitError,
+)
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
 from orchestrator.scheduler import JobState, Scheduler
@@ -55,10 +61,15 @@ def _do(sight: Sight, action: Action, scheduler: Scheduler) -> str:
 
 
 def _adopt(sight: Sight) -> None:
-    """Record a job that turned up after a submission without an answer, or was started by hand."""
+    """Record a job that turned up after a submission without an answer, or was started by hand.
+
+    One that has ended counts only while an answer is awaited: Slurm 22.05 keeps a failed record of
+    what sbatch was refused.
+    """
+    known, awaited = sight.past.submitted, sight.past.asked_at is not None
     for job in sight.seen.jobs or ():
-        known = sight.past.submitted
-        if job.in_queue and job.state is not JobState.UNKNOWN and job.job_id not in known:
+        found = job.in_queue and job.state is not JobState.UNKNOWN and job.job_id not in known
+        if found and (awaited or not job.state.ended):
             store.append(sight.layout, "submitted", job_id=job.job_id, how="found in the queue")
 
 
@@ -70,8 +81,9 @@ def _judge(sight: Sight) -> None:
     newest = sight.seen.attempt
     if newest is None:
         return
-    over = range(1, newest.number + (1 if _waits(sight) else 0))
-    for number in [n for n in over if n not in sight.past.judged][-8:]:
+    last = newest.number if _waits(sight) else newest.number - 1
+    numbers = store.attempt_numbers(sight.layout)
+    for number in [n for n in numbers if n <= last and n not in sight.past.judged][-8:]:
         attempt = facts.one(sight.layout, number)
         if attempt is not None:
             verdict = past_verdict(facts.ended(sight.layout, attempt))
@@ -191,10 +203,19 @@ def _replace(sight: Sight, action: Replace, scheduler: Scheduler) -> str:
     # From here on Slurm may call it cancelled; this says that nobody gave the run up.
     stopping = {"job_id": action.job_id, "cause": action.cause, "why": action.why}
     store.append(layout, "stopping", **stopping, nodes=action.nodes)
-    scheduler.cancel(action.job_id)
+    _stop(layout, action.job_id, scheduler)
     if action.requeue:
         return f"ended job {action.job_id}"
     return _resubmitted(sight, action.exclude, action.nodes, scheduler)
+
+
+def _stop(layout: RunLayout, job_id: str, scheduler: Scheduler) -> None:
+    """End a job of which it is written down that a watcher does; take that back if it fails."""
+    try:
+        scheduler.cancel(job_id)
+    except SchedulerError:
+        store.append(layout, "not stopped", job_id=job_id)
+        raise
 
 
 def _requeued(layout: RunLayout, job_id: str, scheduler: Scheduler) -> bool:
@@ -242,14 +263,28 @@ def _affordable(
 def _resubmitted(
     sight: Sight, suspects: tuple[str, ...], nodes: int | None, scheduler: Scheduler
 ) -> str:
-    """Submit the run again, without the suspects, or with them if nothing else is left."""
+    return f"submitted job {resubmit(sight, suspects, scheduler, nodes=nodes)}"
+
+
+def resubmit(
+    sight: Sight, suspects: tuple[str, ...], scheduler: Scheduler, *, nodes: int | None = None
+) -> str:
+    """Submit the run again, without the suspects, or with them if nothing else is left.
+
+    Returns:
+        The job id.
+
+    Raises:
+        SubmitError: The scheduler refused.
+        SubmitUnknownError: No answer; a later pass looks for the job before it submits again.
+    """
     exclude = _affordable(sight.plan, suspects, scheduler, nodes=nodes)
     try:
-        return f"submitted job {submit(sight.layout, sight.plan, nodes=nodes, exclude=exclude)}"
+        return submit(sight.layout, sight.plan, nodes=nodes, exclude=exclude)
     except SubmitError as error:
         if not exclude or not any(words in error.stderr for words in _NO_NODE_LEFT):
             raise
-    return f"submitted job {submit(sight.layout, sight.plan, nodes=nodes)}"
+    return submit(sight.layout, sight.plan, nodes=nodes)
 
 
 def submit(

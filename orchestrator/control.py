@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from orchestrator import act, observe, store, watch
 from orchestrator.decide import BY_HAND, end_key, turn, unanswered_s
-from orchestrator.errors import RunError
+from orchestrator.errors import RunError, SubmitError
 from orchestrator.layout import RunLayout
 from orchestrator.nodes import bad_nodes
 from orchestrator.plan import LaunchPlan
@@ -71,13 +71,13 @@ def requeue(layout: RunLayout, plan: LaunchPlan) -> Requeued:
         return _hurry(layout, plan, live[0], scheduler)
     sight = _claim_end(layout, plan, scheduler)
     try:
-        return Requeued(f"{layout.name}: submitted job {_submit(sight)}")
+        return Requeued(f"{layout.name}: submitted job {_submit(sight, scheduler)}")
     finally:
         store.release(layout, turn(sight.past))
 
 
-def _submit(sight: Sight) -> str:
-    layout = sight.layout
+def _submit(sight: Sight, scheduler: Scheduler) -> str:
+    layout, cancelled = sight.layout, store.read_json(sight.layout.cancelled)
     # What a job of this name does from here on is what the user wants, not what was before.
     layout.cancelled.unlink(missing_ok=True)
     layout.no_progress.unlink(missing_ok=True)
@@ -90,7 +90,12 @@ def _submit(sight: Sight) -> str:
         how="resubmit",
     )
     bad = bad_nodes(sight.past.suspicions, sight.policy, now=sight.seen.now)
-    return act.submit(layout, sight.plan, exclude=tuple(node.node for node in bad))
+    try:
+        return act.resubmit(sight, tuple(node.node for node in bad), scheduler)
+    except SubmitError:
+        if cancelled is not None:  # as it was before
+            store.mark_cancelled(layout, by=str(cancelled.get("by")))
+        raise
 
 
 def _claim_end(layout: RunLayout, plan: LaunchPlan, scheduler: Scheduler) -> Sight:

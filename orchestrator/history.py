@@ -83,8 +83,12 @@ class _Reader:
                 cause(event.get("cause")),
                 str(event.get("why")),
                 nodes if isinstance(nodes, int) else None,
+                float(event.get("at", 0.0)),
             )
         )
+
+    def on_not_stopped(self, event: Event) -> None:
+        self.stopped = [s for s in self.stopped if s.job_id != str(event.get("job_id"))]
 
     def on_attempt_ended(self, event: Event) -> None:
         number = event.get("attempt")

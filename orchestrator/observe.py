@@ -33,7 +33,8 @@ def look(runs: Runs, scheduler: Scheduler, *, whole: bool = True) -> list[Sight]
             cost less than a second.
     """
     sights = [Sight(layout, plan, _marks(layout), History(), read=False) for layout, plan in runs]
-    answer = _ask([sight for sight in sights if not sight.seen.finished], scheduler)
+    open_ = [sight for sight in sights if not sight.seen.finished or sight.seen.stalled]
+    answer = _ask(open_, scheduler)
     if not isinstance(answer, QueryError):
         jobs = _by_name(answer.records)
         sights = [_with_jobs(sight, answer, jobs.get(sight.plan.job_name, [])) for sight in sights]
@@ -68,8 +69,19 @@ def _marks(layout: RunLayout) -> Observation:
         now=now,
         finished=layout.FINISHED in names,
         cancelled_at=cancelled_at,
-        stalled=layout.STALLED in names,
+        stalled=layout.STALLED in names and _still(layout, names),
     )
+
+
+def _still(layout: RunLayout, names: Sequence[str]) -> bool:
+    """Return whether the mark of a stall is about what goes on; of a finished run, about its end.
+
+    Raises:
+        OSError: The marks cannot be looked at.
+    """
+    if layout.FINISHED not in names:
+        return True
+    return layout.stalled.stat().st_mtime > layout.finished.stat().st_mtime
 
 
 def _calm(seen: Observation) -> bool:

@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,6 +22,9 @@ from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
 
 CLAIM_STALE_S = 600.0
+# The metrics of ten million steps have more, the events of no run that lives.
+MOST_BYTES = 256 << 20
+_EVENTS_BYTES = 8 << 20
 
 
 def create(
@@ -109,16 +113,21 @@ def find(run: str, *, runs: Path) -> RunLayout:
 
 def all_runs(runs: Path) -> list[RunLayout]:
     """Return the runs below ``runs``, by name."""
-    layouts = (RunLayout(runs.absolute() / name) for name in names(runs))
+    try:
+        found = names(runs)
+    except OSError:
+        return []
+    layouts = (RunLayout(runs.absolute() / name) for name in found)
     return [layout for layout in layouts if _is_run(layout)]
 
 
 def names(runs: Path) -> list[str]:
-    """Return the names below ``runs`` that may be runs, sorted."""
-    try:
-        found = sorted(os.listdir(runs))  # noqa: PTH208 (sorting Paths costs ten times as much)
-    except OSError:
-        return []
+    """Return the names below ``runs`` that may be runs, sorted.
+
+    Raises:
+        OSError: The directory cannot be listed.
+    """
+    found = sorted(os.listdir(runs))  # noqa: PTH208 (sorting Paths costs ten times as much)
     return [name for name in found if not name.startswith(".")]
 
 
@@ -137,7 +146,9 @@ def attempt_numbers(layout: RunLayout) -> list[int]:
         OSError: Their folder cannot be listed.
     """
     names = [path.name for path in layout.attempts.iterdir()]
-    return sorted(int(name) for name in names if name.isdigit())
+    # Of the batch shell's own making: no other digits, no number that it would never count to.
+    ours = (name for name in names if name.isascii() and name.isdigit() and len(name) < 9)
+    return sorted(int(name) for name in ours)
 
 
 def load_plan(layout: RunLayout) -> LaunchPlan:
@@ -184,19 +195,18 @@ def _append_line(path: Path, line: bytes) -> None:
 
 def events(layout: RunLayout) -> list[dict[str, Any]]:
     """Return the run's events, oldest first; what is no event, or was cut off, is passed over."""
-    lines = read_lines(layout.events)
+    lines = read_lines(layout.events, most=_EVENTS_BYTES)
     return [e for e in lines if isinstance(e.get("kind"), str) and isinstance(e.get("at"), float)]
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path, *, most: int = MOST_BYTES) -> list[dict[str, Any]]:
     """Return the JSON objects in ``path``, one a line; none where there is no file."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 (half the cost)
-            lines = file.readlines()
+        text = _text(path, most)
     except OSError:
         return []
     found = []
-    for line in lines:
+    for line in text.split("\n"):
         with suppress(ValueError, RecursionError):
             item = json.loads(line)
             if isinstance(item, dict):
@@ -207,10 +217,26 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in ``path``; None where there is none to be had."""
     with suppress(OSError, ValueError, RecursionError):
-        item = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        item = json.loads(_text(path))
         if isinstance(item, dict):
             return item
     return None
+
+
+def _text(path: Path, most: int = MOST_BYTES) -> str:
+    """Return what is in ``path``, its end where it is longer than anything of ours.
+
+    Raises:
+        OSError: There is no such file, or it is none: a pipe would block for ever.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:  # noqa: PTH123 (half the cost of a Path's)
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a file", str(path))
+        if found.st_size > most:
+            file.seek(-most, os.SEEK_END)
+        return file.read(most).decode("utf-8", errors="replace")
 
 
 def mark_cancelled(layout: RunLayout, *, by: str) -> None:

@@ -38,12 +38,16 @@ def chosen_runs(
         told: What was said of broken ones already; it is added to, and said once.
         known: Runs that were read before; it is added to.
     """
+    read: Known = {} if known is None else known
     if names:
-        layouts = [store.find(name, runs=runs) for name in names]
-        return [(layout, store.load_plan(layout)) for layout in layouts]
-    folder, read = str(runs.absolute()), {} if known is None else known
-    found = []
-    for name in store.names(runs):
+        return [_named(name, runs, read) for name in names]
+    try:
+        listed = store.names(runs)
+    except OSError:
+        # A file system that is away for a while: what was there is not over for that.
+        return [before.run for before in read.values()]
+    folder, found = str(runs.absolute()), []
+    for name in listed:
         try:
             found.append(_read(f"{folder}/{name}", read))
         except RunError as error:
@@ -53,18 +57,33 @@ def chosen_runs(
     return [run for run in found if run is not None]
 
 
+def _named(name: str, runs: Path, known: Known) -> tuple[RunLayout, LaunchPlan]:
+    """Return the run called ``name``, also one that was there and cannot be looked at just now.
+
+    Raises:
+        RunError: There is none, or it does not read.
+    """
+    try:
+        layout = store.find(name, runs=runs)
+        known[name] = _Read((0, 0), (layout, store.load_plan(layout)))
+    except RunError:
+        if name not in known:
+            raise
+    return known[name].run
+
+
 def _read(path: str, known: Known) -> tuple[RunLayout, LaunchPlan] | None:
     """Return the run in the directory ``path``; None where there is none of ours.
 
     Raises:
         RunError: It does not read.
     """
+    before = known.get(path)
     try:
         plan = os.stat(f"{path}/plan.json")  # noqa: PTH116 (a Path costs more than the look)
     except OSError:
-        return None
+        return before.run if before else None
     version = (plan.st_ino, plan.st_mtime_ns)
-    before = known.get(path)
     if before is None or before.version != version:
         layout = RunLayout(Path(path))
         before = known[path] = _Read(version, (layout, store.load_plan(layout)))

@@ -33,12 +33,17 @@ class Printer:
                 name = outcome.sight.layout.name
                 note = f"{outcome.action.why}: {outcome.note}" if outcome.note else ""
                 self._once(f"{name} note", f"{name}  {note}")
-        return all(isinstance(outcome.action, Over) for outcome in outcomes)
+        return all(_is_over(outcome) for outcome in outcomes)
 
     def _once(self, key: str, text: str) -> None:
         if self.last.get(key) != text:
             self.last[key] = text
             click.echo(f"{time.strftime('%H:%M:%S')}  {text}", err=True)
+
+
+def _is_over(outcome: Outcome) -> bool:
+    """Return whether nothing is left to be done: also what was decided has been done."""
+    return isinstance(outcome.action, Over) and not outcome.note
 
 
 def _line(outcome: Outcome, *, many: bool) -> str:

@@ -46,7 +46,7 @@ def decide(seen: Observation, past: History, policy: Policy) -> Action:
         return Wait("unknown", f"the run directory cannot be read: {seen.trouble}")
     live = [job for job in seen.jobs or () if job.in_queue and not job.state.ended]
     if seen.finished:
-        return Over("finished", "the last step is done", Cause.FINISHED)
+        return _finished(seen, live)
     if seen.cancelled_at is not None:
         return _cancelled(seen, live)
     if seen.jobs is None:
@@ -54,6 +54,14 @@ def decide(seen: Observation, past: History, policy: Policy) -> Action:
     if live:
         return decide_live(live[0], seen, past, policy)
     return past.gave_up or decide_ended(seen, past, policy)
+
+
+def _finished(seen: Observation, live: list[JobRecord]) -> Action:
+    """Return that the run is over; a job some rank of which does not end is ended for it."""
+    if seen.stalled and live:
+        why = "the last step is done, and a rank of this job does not end"
+        return CancelJobs(tuple(job.job_id for job in live), why)
+    return Over("finished", "the last step is done", Cause.FINISHED)
 
 
 def _unreachable(why: str) -> Wait:

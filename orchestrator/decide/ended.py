@@ -9,7 +9,7 @@ from orchestrator.decide.live import attempt_of
 from orchestrator.decide.words import Action, History, Observation, Over, Restart, Stopped, Wait
 from orchestrator.nodes import bad_nodes, describe, suspicions
 from orchestrator.policy import Policy
-from orchestrator.scheduler import JobRecord
+from orchestrator.scheduler import JobRecord, JobState
 
 # How long Slurm's word on the end of a job must have stood before it is acted on: a requeue by
 # Slurm itself passes through an ended state.
@@ -17,6 +17,8 @@ SETTLE_S = 4.0
 # Slurm's MessageTimeout is 10 s by default and 100 s at most: a submission without an answer has
 # failed only if a later query does not find it.
 SUBMIT_SETTLE_S = 240.0
+# How long after `scancel` Slurm may call a job ended that a watcher has ended.
+STOPPED_S = 180.0
 # A refusal may pass (a limit on submitted jobs), so it is tried again, but not for ever.
 REFUSED_DELAY_S = 300.0
 REFUSED_TRIES = 5
@@ -35,7 +37,7 @@ _FINAL = frozenset(
 
 def decide_ended(seen: Observation, past: History, policy: Policy) -> Action:
     """Return what to do about a run none of whose jobs is alive."""
-    job = seen.jobs[0] if seen.jobs else None
+    job = next((job for job in seen.jobs or () if not _never_was(job, past)), None)
     if past.asked_at is not None and not _answered(past, seen.attempt, job):
         if unanswered_s(seen, past) > 0:
             return Wait("waiting", "a submission got no answer; its job may still turn up")
@@ -56,18 +58,32 @@ def decide_ended(seen: Observation, past: History, policy: Policy) -> Action:
     return _restart(seen, past, policy, job)
 
 
+def _never_was(job: JobRecord, past: History) -> bool:
+    """Return whether this is what Slurm 22.05 keeps of a submission that it refused."""
+    refused = job.state is JobState.FAILED and job.reason == "BadConstraints"
+    return refused and job.job_id not in past.submitted
+
+
 def _ours(job: JobRecord | None, past: History) -> Stopped | None:
     """Return the entry of a job that a watcher ended, and for which there is no other one yet."""
     if not past.stopped or (past.submitted and past.submitted[-1] != past.stopped[-1].job_id):
         return None
     newest = past.stopped[-1]
-    mine = job is None or (job.job_id == newest.job_id and job.state.ended)
-    return newest if mine else None
+    if job is None:
+        return newest
+    # Slurm's word on the end has to fit: the job may have gone on, and been cancelled later.
+    soon = job.end is None or newest.at - 5 <= job.end <= newest.at + STOPPED_S
+    ended = job.state is JobState.CANCELLED or job.end is None
+    return newest if job.job_id == newest.job_id and job.state.ended and ended and soon else None
 
 
-def _replacement(stopped: Stopped, seen: Observation, past: History, policy: Policy) -> Restart:
-    bad = tuple(node.node for node in bad_nodes(past.suspicions, policy, now=seen.now))
+def _replacement(stopped: Stopped, seen: Observation, past: History, policy: Policy) -> Action:
     verdict = Verdict(stopped.cause, stopped.why)
+    if over := _refused_too_often(past, verdict):
+        return over
+    if (left_s := _left(seen, past, policy, None, verdict)) > 0:
+        return Wait("waiting", f"{verdict.why}; the next submission is in {left_s:.0f} s")
+    bad = tuple(node.node for node in bad_nodes(past.suspicions, policy, now=seen.now))
     key = end_key(seen, past)
     return Restart(key, None, verdict, stopped.why, exclude=bad, nodes=stopped.nodes)
 
@@ -120,9 +136,8 @@ def _restart(seen: Observation, past: History, policy: Policy, job: JobRecord | 
         return Over("failed", _told(verdict), cause, record=True)
     if spent := budget.spent(verdict, past, seen.checkpoint_step, policy):
         return Over("failed", _give_up(verdict, spent), cause, record=True)
-    if len(past.refused) >= REFUSED_TRIES:
-        said = past.refused[-1][1]
-        return Over("failed", f"{why}, and the scheduler refused each restart: {said}", cause, True)
+    if over := _refused_too_often(past, verdict):
+        return over
     if (left_s := _left(seen, past, policy, job, verdict)) > 0:
         return Wait("waiting", f"{why}; the next restart is in {left_s:.0f} s")
     return _again(seen, past, policy, job, verdict)
@@ -152,6 +167,13 @@ def _again(
         exclude=nodes,
         micro_batch=micro_batch,
     )
+
+
+def _refused_too_often(past: History, verdict: Verdict) -> Over | None:
+    if len(past.refused) < REFUSED_TRIES:
+        return None
+    why = f"{verdict.why}, and the scheduler refused each restart: {past.refused[-1][1]}"
+    return Over("failed", why, verdict.cause, record=True)
 
 
 def _as_wanted(job: JobRecord, past: History, policy: Policy, nodes: tuple[str, ...]) -> bool:

@@ -52,12 +52,14 @@ class Stopped:
 
     Attributes:
         nodes: How many nodes the job in its place is to have.
+        at: When that was written down, just before, in seconds since 1970.
     """
 
     job_id: str
     cause: Cause
     why: str
     nodes: int | None = None
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """A duty: says of the ranks of this node how far they are, and which of them stand still."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from orchestrator.node_report import Gpu, NodeReport, RankReport
 from orchestrator.stack_files import publish
 
 _PUBLISH_S = 15.0
+# A tick comes every second; one that is this late says that the node stood still, or nearly.
+_GAP_S = 10.0
 # State of a process in /proc/PID/stat. A dead one that nobody has waited for yet is gone.
 _STOPPED = "T"
 _DEAD = ("", "X", "Z")
@@ -31,6 +34,7 @@ class Beats:
         node: str,
         gpus: Gpus | None = None,
         clock: Callable[[], float] = time.monotonic,
+        gap_s: float = _GAP_S,
     ) -> None:
         """Prepare to watch.
 
@@ -41,6 +45,7 @@ class Beats:
             node: Its name.
             gpus: Asks for their clocks; nobody, if left out.
             clock: The clock of the beats.
+            gap_s: How many seconds between two ticks say that the node stood still.
         """
         self._files = AttemptLayout(attempt)
         self._report = self._files.nodes / f"{number}.json"
@@ -49,7 +54,11 @@ class Beats:
         self._node = node
         self._gpus = gpus
         self._clock = clock
+        self._gap_s = gap_s
         self._published_at = float("-inf")
+        self._ticked_at: float | None = None
+        # When each standstill of this process ended, and how long it was.
+        self._gaps: deque[tuple[float, float]] = deque(maxlen=64)
         self._urgent: frozenset[tuple[int, bool, bool, bool]] = frozenset()
 
     def tick(self) -> None:
@@ -59,6 +68,7 @@ class Beats:
             OSError: The report cannot be written.
         """
         now = self._clock()
+        self._note_gap(now)
         ranks = self._ranks(now)
         urgent = frozenset(
             (r.rank, r.stopped, r.alive, bool(r.collectives)) for r in ranks if _needs_word(r)
@@ -74,17 +84,29 @@ class Beats:
         for rank in ranks:
             self._publish_stack(rank)
 
+    def _note_gap(self, now: float) -> None:
+        """Remember for how long this process itself stood still.
+
+        A suspended job or a frozen machine stops its ranks as well, and none of them hangs for it.
+        """
+        if self._ticked_at is not None and now - self._ticked_at > self._gap_s:
+            self._gaps.append((now, now - self._ticked_at))
+        self._ticked_at = now
+
+    def _idle(self, beat: Beat, now: float) -> float:
+        frozen = sum(length for ended, length in self._gaps if ended > beat.moved)
+        return max(0.0, now - beat.moved - frozen)
+
     def _ranks(self, now: float) -> tuple[RankReport, ...]:
         beats = sorted(_beats(beats_folder(self._local_dir)), key=lambda beat: beat.rank)
         gpus = self._gpus.look(now) if self._gpus else {}
         return tuple(self._rank(beat, now, gpus) for beat in beats)
 
-    @staticmethod
-    def _rank(beat: Beat, now: float, gpus: Mapping[int, Gpu]) -> RankReport:
+    def _rank(self, beat: Beat, now: float, gpus: Mapping[int, Gpu]) -> RankReport:
         state = process_state(beat.pid)
         return RankReport.of(
             beat,
-            idle_s=max(0.0, now - beat.moved),
+            idle_s=self._idle(beat, now),
             alive=state not in _DEAD,
             stopped=state == _STOPPED,
             gpu=gpus.get(beat.local_rank),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator import act, facts, store, watch
+from orchestrator import act, control, facts, store, watch
 from orchestrator.attempt import Hang
 from orchestrator.classify import Cause, Verdict
 from orchestrator.decide import Exclude, Over, Replace, StartNow, Wait
@@ -248,7 +249,7 @@ def test_one_that_cannot_be_put_back_is_ended_and_submitted_again(
 ) -> None:
     cluster.refuses = {"requeue"}
     once(hung)
-    cluster.put(state=S.CANCELLED, restart=0)
+    cluster.put(state=S.CANCELLED, restart=0, end=time.time())
     assert once(hung).note == "submitted job 8"
     assert cluster.done == [("requeue", "7"), ("cancel", "7"), ("submit",)]
 
@@ -291,3 +292,66 @@ def test_a_smaller_micro_batch_is_kept_for_the_attempts_to_come(
     assert store.read_json(run.overrides) == {"micro_batch": 1}
     cluster.put(state=S.FAILED, restart=2)
     assert isinstance(once(run).action, Over)
+
+
+# --- what an attempt to break it found --------------------------------------------------------
+
+
+def test_a_job_that_could_not_be_ended_was_not_ended(cluster: Cluster, tmp_path: Path) -> None:
+    """Its user may cancel it later, and then nothing brings it back."""
+    run = elastic(tmp_path)
+    cluster.put(state=S.PENDING, reason="Resources", submit=NOW - 700)
+    cluster.refuses = {"cancel"}
+    once(run)
+    assert kinds(run) == ["restart", "stopping", "not stopped"]
+    cluster.refuses = set()
+    cluster.put(state=S.CANCELLED, reason="CANCELLED by 20001", in_queue=False)
+    action = once(run).action
+    assert isinstance(action, Over)
+    assert action.state == "cancelled"
+
+
+def test_a_record_of_a_refused_submission_is_not_adopted(cluster: Cluster, run: RunLayout) -> None:
+    cluster.put("8", S.FAILED, reason="BadConstraints")
+    cluster.next_id = 9
+    once(run)
+    assert "8" not in [event.get("job_id") for event in store.events(run)]
+
+
+def test_folders_that_only_look_like_attempts(cluster: Cluster, run: RunLayout) -> None:
+    for name in ("\u00b2", "1000000000", "x"):
+        (run.attempts / name).mkdir()
+    fail_on(run, 2, "n2")
+    cluster.put(state=S.PENDING, reason="Priority", restart=1)
+    once(run)
+    assert store.attempt_numbers(run) == [2]
+    assert [e["attempt"] for e in store.events(run) if e["kind"] == "attempt ended"] == [2]
+
+
+def test_a_pipe_in_place_of_a_file_blocks_nobody(run: RunLayout) -> None:
+    os.mkfifo(run.metrics)
+    assert store.read_lines(run.metrics) == []
+    assert store.read_json(run.metrics) is None
+
+
+def test_a_requeue_by_hand_that_cannot_spare_a_bad_node(cluster: Cluster, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "tight", job_name="llama-1", nodes=4)
+    store.append(run, "submitted", job_id="7")
+    suspect(run, "n2")
+    cluster.nodes = 4
+    cluster.put(state=S.FAILED)
+    run.cancelled.write_text('{"by": "alice"}')
+    control.requeue(run, store.load_plan(run))
+    assert cluster.done == [("submit",)]
+    assert not run.cancelled.exists()
+
+
+def test_a_requeue_that_is_refused_leaves_the_run_cancelled(
+    cluster: Cluster, run: RunLayout
+) -> None:
+    cluster.put(state=S.CANCELLED)
+    run.cancelled.write_text('{"by": "alice"}')
+    cluster.refuses = {"submit"}
+    with pytest.raises(SubmitError):
+        control.requeue(run, store.load_plan(run))
+    assert (store.read_json(run.cancelled) or {})["by"] == "alice"

@@ -11,6 +11,7 @@ from orchestrator.attempt import Hang
 from orchestrator.classify import Cause, Verdict
 from orchestrator.decide import (
     COLLECT_S,
+    CancelJobs,
     Exclude,
     History,
     Observation,
@@ -22,6 +23,7 @@ from orchestrator.decide import (
     Wait,
     decide,
 )
+from orchestrator.decide.ended import STOPPED_S
 from orchestrator.nodes import Suspicion
 from orchestrator.policy import Policy
 from orchestrator.scheduler import JobRecord, JobState
@@ -137,7 +139,7 @@ def test_a_shrunk_run_grows_back_when_it_is_restarted() -> None:
 
 # --- a watcher that was killed between ending a job and submitting another --------------------
 
-STOPPED = Stopped("7", Cause.RESIZED, "on with 3 nodes", 3)
+STOPPED = Stopped("7", Cause.RESIZED, "on with 3 nodes", 3, NOW - 62)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +149,51 @@ def test_a_job_that_a_watcher_ended_was_not_cancelled_by_its_user(jobs: Any) -> 
     action = act(seen(*jobs), past(stopped=(STOPPED,)), ELASTIC)
     assert isinstance(action, Restart)
     assert (action.job_id, action.nodes, action.cause) == (None, 3, Cause.RESIZED)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        job(
+            state=S.CANCELLED, end=NOW - 62 + STOPPED_S + 1
+        ),  # it went on, and then its user did it
+        job(state=S.FAILED),
+        job(state=S.OUT_OF_MEMORY),
+    ],
+)
+def test_what_became_of_a_job_that_was_not_ended_after_all_is_not_ours(after: JobRecord) -> None:
+    """The watcher was killed before scancel, or Slurm did not hear it, and nodes became free."""
+    what = dataclasses.replace(seen(after), now=NOW + 10_000)
+    action = act(what, past(stopped=(STOPPED,)), ELASTIC)
+    assert not isinstance(action, Restart) or action.cause is not Cause.RESIZED
+    if after.state is S.CANCELLED:
+        assert isinstance(action, Over)
+        assert action.state == "cancelled"
+
+
+def test_a_replacement_that_is_refused_is_tried_again_later_and_not_for_ever() -> None:
+    ended = seen(job(state=S.CANCELLED))
+    once = past(stopped=(STOPPED,), refused=((NOW - 10, "AssocMaxSubmitJobLimit"),))
+    assert isinstance(act(ended, once, ELASTIC), Wait)
+    often = past(stopped=(STOPPED,), refused=((NOW - 9999, "AssocMaxSubmitJobLimit"),) * 5)
+    action = act(ended, often, ELASTIC)
+    assert isinstance(action, Over)
+    assert "AssocMaxSubmitJobLimit" in action.why
+
+
+def test_what_slurm_keeps_of_a_submission_that_it_refused_is_no_job_of_the_run() -> None:
+    """22.05 keeps a FAILED record of it, newer than the job that a watcher had ended."""
+    kept = job("8", S.FAILED, reason="BadConstraints", end=NOW - 50)
+    action = act(seen(kept, job(state=S.CANCELLED)), past(stopped=(STOPPED,)), ELASTIC)
+    assert isinstance(action, Restart)
+    assert action.cause is Cause.RESIZED
+
+
+def test_a_finished_run_whose_rank_does_not_end_is_ended() -> None:
+    live = seen(job(), finished=True, stalled=True)
+    assert act(live) == CancelJobs(("7",), act(live).why)
+    assert isinstance(act(seen(job(), finished=True)), Over)
+    assert isinstance(act(seen(finished=True, stalled=True)), Over)
 
 
 def test_the_job_in_its_place_may_be_cancelled_by_its_user() -> None:

@@ -45,6 +45,7 @@ class Node:
             node="n2",
             gpus=gpus,
             clock=self.clock,
+            gap_s=float("inf"),  # this clock goes by leaps
         )
 
     def beat(self, rank: int = 0, **changes: Any) -> None:
@@ -291,7 +292,7 @@ def test_one_that_does_not_answer_is_never_asked_again(tmp_path: Path) -> None:
     gpus = Gpus(questions=[(sys.executable, "-c", script)])
     gpus.look(0.0)
     deadline = time.monotonic() + 30
-    while not (tmp_path / "asked").exists():
+    while not ((tmp_path / "asked").exists() and (tmp_path / "asked").read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     child = gpus._child
@@ -323,3 +324,18 @@ def test_a_rank_that_has_just_stalled_is_late_to_the_reader_too(node: Node) -> N
     assert rank.stalled
     assert rank.limit_s is not None
     assert rank.idle_s > rank.limit_s
+
+
+def test_a_node_that_stood_still_makes_no_rank_late(tmp_path: Path) -> None:
+    """A suspended job, or a machine that was frozen: its ranks stood still with the monitor."""
+    node = Node(tmp_path)
+    node.duty._gap_s = 10.0
+    node.beat()
+    node.tick()
+    node.tick(after_s=400.0)
+    (rank,) = node.report().ranks
+    assert not rank.stalled
+    for _ in range(320):
+        node.tick(after_s=1.0)
+    (rank,) = node.report().ranks
+    assert rank.stalled
