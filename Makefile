@@ -54,9 +54,9 @@ unit: $(VENV)/ready  ## Unit tests, golden scripts and packaging; seconds.
 	$(PYTEST) tests/unit tests/golden tests/packaging -n $(UNIT_JOBS) --dist loadfile
 
 ROUNDS ?= 1000
-SEED ?= 1
+ROUNDS_SEED ?= 1
 rounds: $(VENV)/ready  ## A thousand times two to four watchers, killed at random; half an hour.
-	$(BIN)/python -m tests.rounds --rounds $(ROUNDS) --seed $(SEED)
+	$(BIN)/python -m tests.rounds --rounds $(ROUNDS) --seed $(ROUNDS_SEED)
 
 slurm: $(VENV)/ready  ## Faults on a real Slurm cluster (root, Debian's Slurm packages).
 	FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/slurm -n $(SLURM_JOBS) --dist worksteal
