@@ -17,6 +17,9 @@ from orchestrator.sight import Sight
 # A job in one of these states needs no decision, so its run directory need not be read further.
 _CALM = frozenset({JobState.RUNNING, JobState.CONFIGURING, JobState.COMPLETING})
 
+# How long the job of a finished run may take to end, whatever its ranks look like meanwhile.
+ENDING_S = 120.0
+
 Runs = Sequence[tuple[RunLayout, LaunchPlan]]
 
 
@@ -69,19 +72,22 @@ def _marks(layout: RunLayout) -> Observation:
         now=now,
         finished=layout.FINISHED in names,
         cancelled_at=cancelled_at,
-        stalled=layout.STALLED in names and _still(layout, names),
+        stalled=layout.STALLED in names and _still(layout, names, now),
     )
 
 
-def _still(layout: RunLayout, names: Sequence[str]) -> bool:
-    """Return whether the mark of a stall is about what goes on; of a finished run, about its end.
+def _still(layout: RunLayout, names: Sequence[str], now: float) -> bool:
+    """Return whether the mark of a stall is about what goes on.
+
+    Of a finished run it is about its end, and an end takes its time.
 
     Raises:
         OSError: The marks cannot be looked at.
     """
     if layout.FINISHED not in names:
         return True
-    return layout.stalled.stat().st_mtime > layout.finished.stat().st_mtime
+    finished = layout.finished.stat().st_mtime
+    return layout.stalled.stat().st_mtime > finished and now - finished > ENDING_S
 
 
 def _calm(seen: Observation) -> bool:

@@ -59,7 +59,7 @@ def test_folders_with_hostile_names_work(cluster: Cluster, user: FsdpqUser) -> N
 @pytest.mark.parametrize("text", ["; touch CANARY;", "#SBATCH --hold", "-dash", "two words"])
 def test_values_that_sbatch_would_take_apart(cluster: Cluster, user: FsdpqUser, text: str) -> None:
     """As a comment they arrive whole; as an account Slurm does not know them, and nothing stays."""
-    job = user.job_file("comment", script=str(COUNTER), args=["1", "0", "1"], comment=text)
+    job = user.job_file("comment", script=str(COUNTER), args=["500", "1", "100"], comment=text)
     user.fsdpq("submit", str(job))
     job_id = user.status("comment")["job_id"]
     shown = cluster.run(["squeue", "--noheader", f"--jobs={job_id}", "--states=all", "--format=%k"])

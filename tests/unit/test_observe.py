@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -229,3 +230,19 @@ def test_an_end_is_seen_with_its_evidence(tmp_path: Path) -> None:
     (sight,) = observe.look([(run, store.load_plan(run))], asked)
     assert sight.seen.attempt is not None
     assert [f.kind for f in sight.seen.attempt.findings] == ["node-failure"]
+
+
+@pytest.mark.parametrize(
+    ("finished_ago", "stalled_ago", "found"),
+    [(None, 5, True), (300, 10, True), (300, 400, False), (30, 10, False)],
+)
+def test_the_stall_of_a_finished_run_is_one_of_its_end(
+    run: RunLayout, finished_ago: float | None, stalled_ago: float, found: bool
+) -> None:
+    """A rank whose process ends between two beats looks dead to the monitor for a moment."""
+    now = time.time()
+    for path, ago in ((run.finished, finished_ago), (run.stalled, stalled_ago)):
+        if ago is not None:
+            path.write_text("{}")
+            os.utime(path, (now - ago, now - ago))
+    assert look(run, records()).seen.stalled is found
