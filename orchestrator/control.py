@@ -8,7 +8,7 @@ from orchestrator import act, observe, store, watch
 from orchestrator.decide import BY_HAND, end_key, turn, unanswered_s
 from orchestrator.errors import RunError, SubmitError
 from orchestrator.layout import RunLayout
-from orchestrator.nodes import bad_nodes
+from orchestrator.nodes import left_out
 from orchestrator.plan import LaunchPlan
 from orchestrator.scheduler import JobRecord, JobState, Scheduler
 from orchestrator.sight import Sight
@@ -89,9 +89,9 @@ def _submit(sight: Sight, scheduler: Scheduler) -> str:
         checkpoint_step=observe.checkpoint_step(layout),
         how="resubmit",
     )
-    bad = bad_nodes(sight.past.suspicions, sight.policy, now=sight.seen.now)
+    bad = left_out(sight.past.suspicions, sight.policy, now=sight.seen.now)
     try:
-        return act.resubmit(sight, tuple(node.node for node in bad), scheduler)
+        return act.resubmit(sight, bad, scheduler)
     except SubmitError:
         if cancelled is not None:  # as it was before
             store.mark_cancelled(layout, by=str(cancelled.get("by")))
@@ -130,7 +130,7 @@ def _check_same(before: Sight, now: Sight) -> None:
         why = now.seen.trouble or "the scheduler does not answer"
         raise RunError(f"{now.layout.name}: {why}; nothing was done")
     ends = [end_key(sight.seen, sight.past) for sight in (before, now)]
-    lives = any(job.in_queue and not job.state.ended for job in now.seen.jobs)
+    lives = any(job.live for job in now.seen.jobs)
     if lives or ends[0] != ends[1] or before.past != now.past:
         raise RunError(_taken(now.layout))
     if left_s := unanswered_s(now.seen, now.past):
@@ -164,4 +164,4 @@ def _live(layout: RunLayout, plan: LaunchPlan) -> tuple[Scheduler, list[JobRecor
     """
     scheduler = watch.scheduler_of(plan.scheduler, [(layout, plan)])
     answer = scheduler.jobs([plan.job_name])
-    return scheduler, [job for job in answer.records if job.in_queue and not job.state.ended]
+    return scheduler, [job for job in answer.records if job.live]

@@ -28,6 +28,7 @@
   submitit/           submitit's own folder
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -249,6 +250,15 @@ class RunLayout:
     def output(self) -> Path:
         """What the batch shell prints, appended over all attempts."""
         return self.root / "batch.log"
+
+    @staticmethod
+    def attempt_numbers(names: Iterable[str]) -> list[int]:
+        """Return the numbers of the attempts among the folders called ``names``, in order.
+
+        Of the batch shell's own making: no other digits, no number that it would never count to.
+        """
+        ours = (name for name in names if name.isascii() and name.isdigit() and len(name) < 9)
+        return sorted(int(name) for name in ours)
 
     def attempt(self, number: int) -> AttemptLayout:
         """Return the names of attempt ``number`` (1, 2, ...)."""

@@ -84,6 +84,11 @@ def bad_nodes(suspicions: Iterable[Suspicion], policy: Policy, *, now: float) ->
     return bad[: policy.max_excluded]
 
 
+def left_out(items: Iterable[Suspicion], policy: Policy, *, now: float) -> tuple[str, ...]:
+    """Return the names of the nodes to leave out, the worst first: a cut list keeps those."""
+    return tuple(bad.node for bad in bad_nodes(items, policy, now=now))
+
+
 def _judged(node: str, items: list[Suspicion], policy: Policy) -> BadNode | None:
     proof = [item for item in items if item.proof]
     newest = max(proof or items, key=lambda item: item.at)

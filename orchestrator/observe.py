@@ -52,7 +52,7 @@ def _with_jobs(sight: Sight, answer: Answer, jobs: Sequence[JobRecord]) -> Sight
 def _to_be_judged(seen: Observation, past: History) -> bool:
     """Return whether the end of the newest attempt is to be decided on: only then logs are read."""
     over = seen.finished or seen.cancelled_at is not None or past.gave_up is not None
-    alive = any(job.in_queue and not job.state.ended for job in seen.jobs or ())
+    alive = any(job.live for job in seen.jobs or ())
     known = bool(seen.jobs) or not seen.silent
     return known and not over and not alive
 
@@ -94,7 +94,7 @@ def _calm(seen: Observation) -> bool:
     """Return whether nothing else in the run directory can change what is done about a run."""
     if seen.finished or seen.trouble or seen.jobs is None:
         return True
-    live = [job for job in seen.jobs if job.in_queue and not job.state.ended]
+    live = [job for job in seen.jobs if job.live]
     return bool(live) and not seen.stalled and live[0].state in _CALM
 
 

@@ -95,6 +95,11 @@ class JobRecord:
     exit_code: int | None = None
     signal: int = 0
 
+    @property
+    def live(self) -> bool:
+        """Whether it waits or runs, or will again: the queue has it, and does not call it ended."""
+        return self.in_queue and not self.state.ended
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

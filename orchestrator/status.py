@@ -73,7 +73,7 @@ def _attempts(
     if not thorough:
         return found
     jobs = sight.seen.jobs
-    alive = jobs is None or any(job.in_queue and not job.state.ended for job in jobs)
+    alive = jobs is None or any(job.live for job in jobs)
     newest = found[-1].number if found and alive else None
     return found[:-_JUDGED] + [
         facts.ended(sight.layout, attempt) if _untold(attempt, newest) else attempt

@@ -145,10 +145,7 @@ def attempt_numbers(layout: RunLayout) -> list[int]:
     Raises:
         OSError: Their folder cannot be listed.
     """
-    names = [path.name for path in layout.attempts.iterdir()]
-    # Of the batch shell's own making: no other digits, no number that it would never count to.
-    ours = (name for name in names if name.isascii() and name.isdigit() and len(name) < 9)
-    return sorted(int(name) for name in ours)
+    return layout.attempt_numbers(path.name for path in layout.attempts.iterdir())
 
 
 def load_plan(layout: RunLayout) -> LaunchPlan:

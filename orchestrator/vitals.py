@@ -10,6 +10,7 @@ from pathlib import Path
 from orchestrator import hangs, store, stragglers
 from orchestrator.attempt import Hang, Straggler
 from orchestrator.beat import number, word
+from orchestrator.evidence import files
 from orchestrator.layout import AttemptLayout
 from orchestrator.node_report import NodeReport
 
@@ -47,7 +48,7 @@ def stacks(layout: AttemptLayout) -> dict[int, str]:
     """Return the stacks that ranks wrote, by rank."""
     found = {}
     for path in _listing(layout.stacks, "rank-*.txt"):
-        if (match := _RANK.fullmatch(path.name)) and (text := _text(path)):
+        if (match := _RANK.fullmatch(path.name)) and (text := files.tail(path, _STACK_BYTES)):
             found[int(match[1])] = text
     return found
 
@@ -78,14 +79,3 @@ def _listing(folder: Path, pattern: str) -> list[Path]:
         return sorted(folder.glob(pattern))
     except OSError:
         return []
-
-
-def _text(path: Path) -> str:
-    """Return the end of a file, "" where there is none to be had."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - _STACK_BYTES))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""

@@ -177,7 +177,7 @@ def stop(job: WatchJob, scheduler: Scheduler) -> str:
 def _live(name: str, scheduler: Scheduler) -> list[JobRecord]:
     """Return the live jobs called ``name``; the one that runs comes first."""
     records = scheduler.jobs([name]).records
-    return [job for job in records if job.in_queue and not job.state.ended]
+    return [job for job in records if job.live]
 
 
 def absolute(runs: Path) -> Path:

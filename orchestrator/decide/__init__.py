@@ -44,7 +44,7 @@ def decide(seen: Observation, past: History, policy: Policy) -> Action:
     """Return what to do about a run."""
     if seen.trouble:
         return Wait("unknown", f"the run directory cannot be read: {seen.trouble}")
-    live = [job for job in seen.jobs or () if job.in_queue and not job.state.ended]
+    live = [job for job in seen.jobs or () if job.live]
     if seen.finished:
         return _finished(seen, live)
     if seen.cancelled_at is not None:

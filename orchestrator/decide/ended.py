@@ -7,7 +7,7 @@ from orchestrator.classify import Cause, Verdict, classify
 from orchestrator.decide import budget
 from orchestrator.decide.live import attempt_of
 from orchestrator.decide.words import Action, History, Observation, Over, Restart, Stopped, Wait
-from orchestrator.nodes import bad_nodes, describe, suspicions
+from orchestrator.nodes import bad_nodes, describe, left_out, suspicions
 from orchestrator.policy import Policy
 from orchestrator.scheduler import JobRecord, JobState
 
@@ -37,7 +37,7 @@ _FINAL = frozenset(
 
 def decide_ended(seen: Observation, past: History, policy: Policy) -> Action:
     """Return what to do about a run none of whose jobs is alive."""
-    job = next((job for job in seen.jobs or () if not _never_was(job, past)), None)
+    job = _newest(seen, past)
     if past.asked_at is not None and not _answered(past, seen.attempt, job):
         if unanswered_s(seen, past) > 0:
             return Wait("waiting", "a submission got no answer; its job may still turn up")
@@ -56,6 +56,11 @@ def decide_ended(seen: Observation, past: History, policy: Policy) -> Action:
         why = f"job {job.job_id} has just ended; Slurm may put it back"
         return Wait("stopping", why, soon=True)
     return _restart(seen, past, policy, job)
+
+
+def _newest(seen: Observation, past: History) -> JobRecord | None:
+    """Return the newest job of the run; None where the scheduler knows of none."""
+    return next((job for job in seen.jobs or () if not _never_was(job, past)), None)
 
 
 def _never_was(job: JobRecord, past: History) -> bool:
@@ -83,14 +88,14 @@ def _replacement(stopped: Stopped, seen: Observation, past: History, policy: Pol
         return over
     if (left_s := _left(seen, past, policy, None, verdict)) > 0:
         return Wait("waiting", f"{verdict.why}; the next submission is in {left_s:.0f} s")
-    bad = tuple(node.node for node in bad_nodes(past.suspicions, policy, now=seen.now))
+    bad = left_out(past.suspicions, policy, now=seen.now)
     key = end_key(seen, past)
     return Restart(key, None, verdict, stopped.why, exclude=bad, nodes=stopped.nodes)
 
 
 def unanswered_s(seen: Observation, past: History) -> float:
     """Return for how long the job of a submission without an answer may still turn up."""
-    job = seen.jobs[0] if seen.jobs else None
+    job = _newest(seen, past)
     if past.asked_at is None or _answered(past, seen.attempt, job):
         return 0.0
     return max(0.0, SUBMIT_SETTLE_S - (seen.now - past.asked_at))
@@ -156,7 +161,7 @@ def _again(
     new = suspicions(verdict, at=seen.now, attempt=_number(seen))
     known = [s for s in past.suspicions if seen.attempt is None or s.attempt != _number(seen)]
     bad = bad_nodes([*known, *new], policy, now=seen.now)
-    nodes = tuple(sorted(node.node for node in bad))
+    nodes = tuple(node.node for node in bad)
     requeue = job is not None and job.in_queue and _as_wanted(job, past, policy, nodes)
     why = f"{verdict.why}. Without {describe(bad)}" if bad else verdict.why
     return Restart(

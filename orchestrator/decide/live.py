@@ -13,7 +13,7 @@ from orchestrator.decide.words import (
     StartNow,
     Wait,
 )
-from orchestrator.nodes import bad_nodes, describe
+from orchestrator.nodes import bad_nodes, describe, left_out
 from orchestrator.policy import Policy
 from orchestrator.scheduler import JobRecord, JobState
 
@@ -149,13 +149,13 @@ def _resized(
 
 
 def _suspects(seen: Observation, past: History, policy: Policy) -> tuple[str, ...]:
-    return tuple(node.node for node in bad_nodes(past.suspicions, policy, now=seen.now))
+    return left_out(past.suspicions, policy, now=seen.now)
 
 
 def _excluded(job: JobRecord, seen: Observation, past: History, policy: Policy) -> Action | None:
     """Return how a requeued job leaves out bad nodes: it has to know before its delay is taken."""
     bad = bad_nodes(past.suspicions, policy, now=seen.now)
-    nodes = tuple(sorted(node.node for node in bad))
+    nodes = tuple(node.node for node in bad)
     if not job.restart or not nodes or past.left_out(job.job_id).issuperset(nodes):
         return None
     if past.unexcludable.count(job.job_id) >= EXCLUDE_TRIES:

@@ -82,10 +82,7 @@ def alive(attempt: Attempt, sight: Sight) -> bool:
         return False
     jobs = sight.seen.jobs or ()
     return any(
-        job.in_queue
-        and not job.state.ended
-        and job.job_id == attempt.job_id
-        and job.restart in (None, attempt.restart)
+        job.live and job.job_id == attempt.job_id and job.restart in (None, attempt.restart)
         for job in jobs
     )
 

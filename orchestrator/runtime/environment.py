@@ -67,13 +67,12 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
 
 
 def attempt_numbers(run: RunLayout) -> list[int]:
-    """Return the numbers of the attempts that have a folder.
+    """Return the numbers of the attempts that have a folder, in order.
 
     Raises:
         OSError: The folder of the attempts cannot be listed.
     """
-    names = [path.name for path in run.attempts.iterdir()]
-    return [int(name) for name in names if name.isascii() and name.isdigit()]
+    return run.attempt_numbers(path.name for path in run.attempts.iterdir())
 
 
 def _number(variables: Mapping[str, str], name: str, default: int) -> int:
@@ -108,7 +107,7 @@ def _standalone_attempt(run: RunLayout, variables: Mapping[str, str]) -> int:
         return _take_attempt(run, parent)
     deadline = time.monotonic() + _WAIT_S
     while time.monotonic() < deadline:
-        for number in sorted(attempt_numbers(run), reverse=True)[:2]:
+        for number in attempt_numbers(run)[:-3:-1]:
             if _started_by(run, number) == parent:
                 return number
         time.sleep(0.05)

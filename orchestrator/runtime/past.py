@@ -22,7 +22,7 @@ _LARGE = 1e15
 def earlier(env: Environment) -> list[Past]:
     """Return the attempts before this one that tell when they started, oldest first."""
     try:
-        numbers = sorted(number for number in attempt_numbers(env.run) if number < env.attempt)
+        numbers = [number for number in attempt_numbers(env.run) if number < env.attempt]
     except OSError:
         return []
     found = (_past(env.run.attempt(number)) for number in numbers)
