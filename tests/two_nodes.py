@@ -67,6 +67,10 @@ class TwoNodes:
                 node.kill()
                 node.communicate()
 
+    def stepped(self) -> bool:
+        """Return whether a step is done; before it, progress tells only of what goes before."""
+        return "step" in (store.read_json(self.attempt.progress) or {})
+
     def _node(self, number: int, url: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             ["bash", self.run.node_script],

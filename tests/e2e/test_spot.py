@@ -24,7 +24,7 @@ def test_a_reclaim_of_one_node_checkpoints_all(tmp_path: Path) -> None:
     quiet.schedule("Preempt", "vm1")
     with serve(quiet) as here, serve(doomed) as there, job.start(here.url, there.url) as nodes:
         deadline = time.monotonic() + 120
-        while not job.attempt.progress.exists():
+        while not job.stepped():
             assert time.monotonic() < deadline, "no step is done"
             assert [node.poll() for node in nodes] == [None, None]
             time.sleep(0.1)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import store
+
 pytest.importorskip("torch")
 
 pytestmark = pytest.mark.e2e
@@ -81,7 +83,7 @@ def test_stops_and_goes_on(tmp_path: Path, standalone: bool) -> None:
     first = attempt(1, 0.2)
     progress = root / "attempts/1/progress.json"
     deadline = time.monotonic() + 200
-    while not progress.exists() and time.monotonic() < deadline:
+    while "step" not in (store.read_json(progress) or {}) and time.monotonic() < deadline:
         time.sleep(0.02)
     notice.write_text("USR2\n")
     out, _ = first.communicate(timeout=200)

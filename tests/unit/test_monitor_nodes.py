@@ -40,7 +40,7 @@ def test_a_notice_of_one_node_stops_the_ranks_of_all(tmp_path: Path) -> None:
     job = TwoNodes(tmp_path, cloud="aws", python=str(launcher), counter=counter)
     quiet, doomed = Imds(), Imds()
     with serve(quiet) as here, serve(doomed) as there, job.start(here.url, there.url) as nodes:
-        until(job.attempt.progress.exists, "no step is done")
+        until(job.stepped, "no step is done")
         assert nodes[0].poll() is nodes[1].poll() is None
         doomed.interrupt("terminate", "2017-09-18T08:22:00Z")
         said = [node.communicate(timeout=60)[0] for node in nodes]
