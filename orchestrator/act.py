@@ -321,7 +321,7 @@ def start(
     # submitit costs 90 ms to import, and most commands do without it.
     from orchestrator import submission
 
-    options = [f"--nodes={nodes}"] if nodes is not None else []
+    options = plan.size_options(nodes) if nodes is not None else []
     if exclude:
         options.append(f"--exclude={','.join((*_own_exclusions(plan), *exclude))}")
     try:

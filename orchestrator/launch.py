@@ -15,6 +15,7 @@ from orchestrator import act, fitness, resources, script, snapshot, store
 from orchestrator import plan as planning
 from orchestrator.errors import SpecError, SubmitError
 from orchestrator.fields import no_control
+from orchestrator.home import own_sites
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
 from orchestrator.profile import SiteProfile, load_profile
@@ -64,7 +65,9 @@ def prepare(
     spec = load_job(job, overrides=[*overrides, *chosen])
     if live_code:
         spec = spec.model_copy(update={"code": spec.code.model_copy(update={"live": True})})
-    profile = load_profile(spec.site, base=Path.cwd() if chosen else job.absolute().parent)
+    profile = load_profile(
+        spec.site, base=Path.cwd() if chosen else job.absolute().parent, own=own_sites()
+    )
     layout = RunLayout(_run_dir(runs, spec.name))
     cwd = _usable(Path.cwd(), "workdir")
     try:

@@ -166,7 +166,7 @@ MISTAKES: list[tuple[list[str], int, str]] = [
     (["submit", "job.yaml", "--site", ""], 1, "shipped ones: "),
     (["submit", "job.yaml", "--site", "./nope.yaml"], 1, "there is no such file"),
     (["submit", "job.yaml", "--site", "bad.yaml"], 1, "bad.yaml: is not valid YAML"),
-    (["submit", "job.yaml", "--site", "job.yaml"], 1, "Valid keys: account_required"),
+    (["submit", "job.yaml", "--site", "job.yaml"], 1, "Valid keys: account_form, account_required"),
     (["submit", "job.yaml", "--site", "~no-such-user-x/s.yaml"], 1, "no-such-user-x"),
     (
         ["submit", "job.yaml", "--site", "kempner-h100"],
