@@ -221,7 +221,11 @@ def read_yaml(path: Path, *, error: type[InputError]) -> dict[str, Any]:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except FileNotFoundError:
         raise error(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as problem:
+    except UnicodeDecodeError as problem:
+        raise error(
+            f"{path}: is no text in UTF-8 (byte {problem.start}); is this the right file?"
+        ) from None
+    except OSError as problem:
         raise error(f"{path}: cannot be read: {problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
         raise error(f"{path}: is not valid YAML: {wording.of_yaml(problem)}") from None
