@@ -11,14 +11,15 @@ from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
 
-from orchestrator import act, fitness, resources, script, snapshot, store
+from orchestrator import act, fitness, linting, resources, script, snapshot, store
 from orchestrator import plan as planning
 from orchestrator.errors import SpecError, SubmitError
 from orchestrator.fields import no_control
 from orchestrator.home import own_sites
 from orchestrator.layout import RunLayout
+from orchestrator.lint import Surroundings
 from orchestrator.plan import LaunchPlan
-from orchestrator.profile import SiteProfile, load_profile
+from orchestrator.profile import SiteProfile, locate, read_profile
 from orchestrator.snapshot import Code
 from orchestrator.spec.job import JobSpec, check_script, load_job
 from orchestrator.spec.train import check_batch
@@ -65,9 +66,9 @@ def prepare(
     spec = load_job(job, overrides=[*overrides, *chosen])
     if live_code:
         spec = spec.model_copy(update={"code": spec.code.model_copy(update={"live": True})})
-    profile = load_profile(
-        spec.site, base=Path.cwd() if chosen else job.absolute().parent, own=own_sites()
-    )
+    base = Path.cwd() if chosen else job.absolute().parent
+    site_file = locate(spec.site, base=base, own=own_sites())
+    profile = read_profile(site_file, own=own_sites())
     layout = RunLayout(_run_dir(runs, spec.name))
     cwd = _usable(Path.cwd(), "workdir")
     try:
@@ -80,7 +81,8 @@ def prepare(
         plan = snapshot.settle(plan, code, spec, caller_path=caller_path)
     except SpecError as problem:
         raise SpecError(f"{job}: {problem}") from None
-    notes = (*_notes(spec, profile), *code.notes)
+    warnings = _lint(spec, profile, job=job, site_file=site_file, layout=layout)
+    notes = (*_notes(spec, profile), *code.notes, *warnings)
     files = _files(job, spec, plan)
     if plan.preflight:
         expected = fitness.expected(spec, profile, workers=plan.nproc_per_node)
@@ -104,6 +106,21 @@ def _notes(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
     for pattern in spec.train.data.text_files if spec.train else ():
         if not glob(pattern, recursive=True):  # noqa: PTH207 (an absolute pattern)
             yield f"train.data.text_files: nothing matches {pattern} here; do the nodes see more?"
+
+
+def _lint(
+    spec: JobSpec, profile: SiteProfile, *, job: Path, site_file: Path, layout: RunLayout
+) -> Iterator[str]:
+    """Yield the errors and warnings of `fsdpq sites lint`; they hold nobody up."""
+    found = linting.spec_findings(
+        spec,
+        profile,
+        file=str(job),
+        site_file=str(site_file),
+        run_dir=layout.root,
+        around=Surroundings(environ=dict(os.environ)),
+    )
+    return (one.line() for one in found if one.level != "info")
 
 
 def _run_dir(runs: Path, name: str) -> Path:

@@ -23,21 +23,28 @@ def _container(case: Case) -> ContainerProfile | None:
     return case.profile.container if case.contained else None
 
 
+def _mounts(case: Case) -> tuple[str, ...]:
+    """Return the mounts of the profile and of the job."""
+    own = case.profile.container.mounts if case.profile.container else ()
+    job = getattr(case.job.spec, "container", None) if case.job else None
+    return (*own, *getattr(job, "mounts", ()))
+
+
 def _inside(mount: str) -> str:
     """Return where a mount is in the container: HOST, HOST:CONTAINER or HOST:CONTAINER:MODE."""
     parts = mount.split(":")
     return (parts[1] if len(parts) > 1 and parts[1].startswith("/") else parts[0]).rstrip("/")
 
 
-def _mounted(path: str, container: ContainerProfile) -> bool:
+def _mounted(path: str, case: Case) -> bool:
     """Return whether ``path`` lies under a mount."""
-    return any(f"{path.rstrip('/')}/".startswith(f"{_inside(m)}/") for m in container.mounts)
+    whole = f"{path.rstrip('/')}/"
+    return any(whole.startswith(f"{_inside(one)}/") for one in _mounts(case))
 
 
-def _holds_mount(path: str, container: ContainerProfile) -> bool:
+def _holds_mount(path: str, case: Case) -> bool:
     """Return whether ``path`` or a folder in it is mounted."""
-    inside = [_inside(mount) for mount in container.mounts]
-    return _mounted(path, container) or any(one.startswith(f"{path}/") for one in inside)
+    return _mounted(path, case) or any(_inside(one).startswith(f"{path}/") for one in _mounts(case))
 
 
 def _seen_inside(case: Case, *names: str) -> Iterator[Setting]:
@@ -55,10 +62,9 @@ def _seen_inside(case: Case, *names: str) -> Iterator[Setting]:
 )
 def topo_file_missing(case: Case) -> Iterator[Hit]:
     """A topology file that the container does not see."""
-    container = _container(case)
-    if container is not None:
+    if case.contained:
         for one in _seen_inside(case, "NCCL_TOPO_FILE"):
-            if not _mounted(one.value, container):
+            if not _mounted(one.value, case):
                 yield Hit(at=one)
 
 
@@ -71,14 +77,13 @@ def topo_file_missing(case: Case) -> Iterator[Hit]:
 )
 def plugin_not_mounted(case: Case) -> Iterator[Hit]:
     """A network of a plug-in that the container does not see."""
-    container = _container(case)
-    if container is None:
+    if not case.contained:
         return
     for name in (case.fabric, *case.profile.fabric.networks):
         folder = _PLUGINS.get(name)
-        if folder and not _holds_mount(folder, container):
-            why = f"{folder}: {plugin_not_mounted.why}"
-            yield Hit(at=case.place("container.mounts", ", ".join(container.mounts)), why=why)
+        if folder and not _holds_mount(folder, case):
+            at = case.place("container.mounts", ", ".join(_mounts(case)))
+            yield Hit(at=at, why=f"{folder}: {plugin_not_mounted.why}")
 
 
 @rule(
@@ -89,10 +94,9 @@ def plugin_not_mounted(case: Case) -> Iterator[Hit]:
 )
 def path_not_mounted(case: Case) -> Iterator[Hit]:
     """A variable with a path that the container does not see."""
-    container = _container(case)
-    if container is not None:
+    if case.contained:
         for one in _seen_inside(case, *_PATHS):
-            if one.value.startswith("/") and not _mounted(one.value, container):
+            if one.value.startswith("/") and not _mounted(one.value, case):
                 yield Hit(at=one)
 
 
@@ -108,9 +112,9 @@ def nccl_conf_not_passed(case: Case) -> Iterator[Hit]:
     if container is None:
         return
     for one in _seen_inside(case, "NCCL_CONF_FILE"):
-        if one.value.startswith("/") and not _mounted(one.value, container):
+        if one.value.startswith("/") and not _mounted(one.value, case):
             yield Hit(at=one, why="no mount brings this file into the container", level="error")
-    told = any(_seen_inside(case, "NCCL_*")) or _mounted("/etc/nccl.conf", container)
+    told = any(_seen_inside(case, "NCCL_*")) or _mounted("/etc/nccl.conf", case)
     if _speaks_of_conf(case) and not told:
         yield Hit(at=case.place("container.runtime", container.runtime))
 

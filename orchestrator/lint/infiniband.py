@@ -33,7 +33,8 @@ def _verbs(case: Case, *names: str) -> Iterator[Setting]:
 @rule(
     "warn",
     why="GIDs are chosen on RoCE only; on InfiniBand NCCL goes by LIDs, and an index that a port"
-    " does not have ends the job with ibv_modify_qp EINVAL. Since 2.21 it should not be set at all",
+    " does not have can end the job (ibv_modify_qp: EINVAL). Since 2.21 it should not be set at"
+    " all",
     do="remove it",
     source=GUIDE + ": NCCL_IB_GID_INDEX; NVIDIA/nccl 2.30.7, hints of net_ib",
 )
@@ -199,7 +200,7 @@ def number_range(case: Case) -> Iterator[Hit]:
 
 @rule(
     "error",
-    why="this has NCCL leave the fast network and train over IP sockets, at a tenth of the speed",
+    why="this has NCCL leave the fast network and train over IP sockets, many times slower",
     do="remove it",
     source=GUIDE + ": NCCL_IB_DISABLE",
 )

@@ -21,8 +21,8 @@ _OF_FABRIC = {
 
 @rule(
     "info",
-    why="where the fast network fails NCCL goes on over sockets without an error, at a tenth of the"
-    " speed",
+    why="where the fast network fails NCCL goes on over IP sockets, many times slower, without"
+    " an error",
     do="set NCCL_NET to the network's name in env_multi_node: then that ends the job at its start",
     source=GUIDE + ": NCCL_NET",
 )
