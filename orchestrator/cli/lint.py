@@ -76,6 +76,8 @@ def _look(
     around = replace(linting.surroundings(), version=version)
     if not names and job is not None:
         names, job = [str(job)], None
+    if not names:  # most of all profiles are of other clusters
+        around = replace(around, interfaces=None)
     files: list[str] = []
     found: list[Finding] = []
     for name in names or linting.everything():

@@ -153,13 +153,15 @@ def _passed(one: Setting, container: ContainerProfile) -> bool:
 @rule(
     "info",
     why="where the image sets the same variable, its value wins over the host's",
-    do="add it to container.pass_env",
+    do="add it there, or NCCL_*",
     source="NVIDIA/pyxis: --container-env",
 )
 def image_may_win(case: Case) -> Iterator[Hit]:
-    """A variable for NCCL that pyxis is not told to keep."""
+    """Variables for NCCL that pyxis is not told to keep."""
     container = _container(case)
-    if container is not None and container.runtime == "pyxis":
-        for one in _seen_inside(case, "NCCL_*"):
-            if not _passed(one, container):
-                yield Hit(at=one)
+    if container is None or container.runtime != "pyxis":
+        return
+    names = [one.name for one in _seen_inside(case, "NCCL_*") if not _passed(one, container)]
+    if names:
+        at = case.place("container.pass_env", ", ".join(container.pass_env))
+        yield Hit(at=at, why=f"{image_may_win.why}: {', '.join(names)}")
