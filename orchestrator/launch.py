@@ -11,12 +11,13 @@ from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
 
-from orchestrator import act, fitness, resources, script, snapshot, store
+from orchestrator import act, fitness, linting, resources, script, snapshot, store
 from orchestrator import plan as planning
 from orchestrator.errors import ProfileError, SpecError, SubmitError
 from orchestrator.fields import no_control
 from orchestrator.home import own_sites
 from orchestrator.layout import RunLayout
+from orchestrator.lint import Surroundings
 from orchestrator.plan import LaunchPlan
 from orchestrator.profile import SiteProfile, locate, read_profile
 from orchestrator.snapshot import Code
@@ -65,7 +66,8 @@ def prepare(
     spec = load_job(job, overrides=[*overrides, *chosen])
     if live_code:
         spec = spec.model_copy(update={"code": spec.code.model_copy(update={"live": True})})
-    profile = _profile(job, spec.site, chosen=bool(chosen))
+    site_file = _site_file(job, spec.site, chosen=bool(chosen))
+    profile = read_profile(site_file, own=own_sites())
     layout = RunLayout(_run_dir(runs, spec.name))
     cwd = _usable(Path.cwd(), "workdir")
     try:
@@ -78,7 +80,8 @@ def prepare(
         plan = snapshot.settle(plan, code, spec, caller_path=caller_path)
     except SpecError as problem:
         raise SpecError(f"{job}: {problem}") from None
-    notes = (*_notes(spec, profile), *code.notes)
+    warnings = _lint(spec, profile, job=job, site_file=site_file, layout=layout)
+    notes = (*_notes(spec, profile), *code.notes, *warnings)
     files = _files(job, spec, plan)
     if plan.preflight:
         expected = fitness.expected(spec, profile, workers=plan.nproc_per_node)
@@ -86,13 +89,12 @@ def prepare(
     return Launch(layout, plan, files, code, notes)
 
 
-def _profile(job: Path, site: str, *, chosen: bool) -> SiteProfile:
+def _site_file(job: Path, site: str, *, chosen: bool) -> Path:
     base = Path.cwd() if chosen else job.absolute().parent
     try:
-        path = locate(site, base=base, own=own_sites())
+        return locate(site, base=base, own=own_sites())
     except ProfileError as problem:
         raise ProfileError(f"{'--' if chosen else f'{job}: '}{problem}") from None
-    return read_profile(path, own=own_sites())
 
 
 def _notes(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
@@ -111,6 +113,21 @@ def _notes(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
     for pattern in spec.train.data.text_files if spec.train else ():
         if not glob(pattern, recursive=True):  # noqa: PTH207 (an absolute pattern)
             yield f"train.data.text_files: nothing matches {pattern} here; do the nodes see more?"
+
+
+def _lint(
+    spec: JobSpec, profile: SiteProfile, *, job: Path, site_file: Path, layout: RunLayout
+) -> Iterator[str]:
+    """Yield the errors and warnings of `fsdpq sites lint`; they hold nobody up."""
+    found = linting.spec_findings(
+        spec,
+        profile,
+        file=str(job),
+        site_file=str(site_file),
+        run_dir=layout.root,
+        around=Surroundings(environ=dict(os.environ)),
+    )
+    return (one.line() for one in found if one.level != "info")
 
 
 def _run_dir(runs: Path, name: str) -> Path:

@@ -183,7 +183,10 @@ def plan(
         notice_s=_notice_s(spec, where.terms),
         preflight=bool(spec.preflight.checks),
         hang=spec.hang.limits(),
-        multi_node_env=tuple(profile.env_multi_node.items()),
+        # Exported after `env`: what the job gives itself must not be lost to it.
+        multi_node_env=tuple(
+            (name, text) for name, text in profile.env_multi_node.items() if name not in spec.env
+        ),
         prepend=tuple(profile.prepend.items()),
         scripts=tuple((one.path, tuple(one.env.items())) for one in profile.scripts),
         srun=tuple(profile.srun.items()),
