@@ -322,6 +322,7 @@ def start(
     from orchestrator import submission
 
     options = [f"--nodes={nodes}"] if nodes is not None else []
+    options += [f"--switches={value}" for size, value in plan.switches if size == nodes]
     if exclude:
         options.append(f"--exclude={','.join((*_own_exclusions(plan), *exclude))}")
     try:

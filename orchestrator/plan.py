@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from orchestrator import placement
 from orchestrator.clouds import Cloud
 from orchestrator.errors import SpecError
 from orchestrator.layout import RunLayout
@@ -49,6 +50,9 @@ class LaunchPlan:
             where it is known, or the lead that the job asks for.
         preflight: Whether each node is checked before torchrun (see `orchestrator.fitness`).
         hang: How long a rank may make no progress.
+        node_order: Whether ranks follow the network's topology, as Slurm knows it.
+        nodes_per_group: Nodes of a leaf switch or block, where the profile knows.
+        switches: (nodes, --switches) of the sizes that an elastic run may shrink to.
     """
 
     run: str
@@ -75,6 +79,9 @@ class LaunchPlan:
     python_path: tuple[str, ...] = ()
     preflight: bool = False
     hang: Limits = field(default_factory=Limits)
+    node_order: bool = False
+    nodes_per_group: int | None = None
+    switches: tuple[tuple[int, str], ...] = ()
 
     @property
     def world_size(self) -> int:
@@ -120,10 +127,13 @@ def plan(
     """
     partition = _partition(spec, profile)
     nproc = _workers(spec, profile)
+    spec = settle(spec, profile)
     limit_s = _time_limit(spec, partition)
     job_name = f"{spec.name}-{hashlib.sha256(str(layout.root).encode()).hexdigest()[:8]}"
     slurm = profile.scheduler == "slurm"
+    topology = profile.fabric.topology
     directives = _directives(spec, profile, partition, nproc, limit_s, job_name, layout)
+    policy = _policy(spec, nproc, seed=job_name)
     return LaunchPlan(
         run=spec.name,
         run_dir=str(layout.root),
@@ -141,14 +151,26 @@ def plan(
         program=_program(spec, layout),
         notice_signal=spec.notice.signal,
         steps_total=spec.train.steps if spec.train else None,
-        policy=_policy(spec, nproc, seed=job_name),
+        policy=policy,
         cloud=partition.cloud or profile.cloud,
         stop_on_rebalance=profile.stop_on_rebalance,
         notice_lead_s=spec.notice.lead_s,
         notice_s=_notice_s(spec, partition),
         preflight=bool(spec.preflight.checks),
         hang=spec.hang.limits(),
+        node_order=placement.orders_nodes(spec, profile),
+        nodes_per_group=topology.nodes_per_group if topology else None,
+        switches=placement.by_size(spec, profile, policy.sizes[1:]),
     )
+
+
+def settle(spec: JobSpec, profile: SiteProfile) -> JobSpec:
+    """Return ``spec`` with what the site settles of it: the shard groups of `mesh: hsdp`.
+
+    Raises:
+        SpecError: It asks for more GPUs than a node has.
+    """
+    return placement.with_mesh(spec, profile, nproc=_workers(spec, profile))
 
 
 def _policy(spec: JobSpec, nproc: int, *, seed: str) -> Policy:
@@ -214,7 +236,7 @@ def _refuse_local(spec: JobSpec) -> None:
     if spec.nodes != 1:
         raise SpecError(f"nodes: {spec.nodes} cannot be had on the site local; it is one machine")
     options = ("partition", "account", "qos", "reservation", "constraint", "comment", "time_limit")
-    given = [name for name in options if getattr(spec, name) is not None]
+    given = [name for name in (*options, "switches") if getattr(spec, name) is not None]
     if given:
         raise SpecError(
             f"{given[0]}: the site local has no Slurm; remove it or choose another site"
@@ -275,6 +297,8 @@ def _directives(
         ("constraint", spec.constraint or partition.constraint),
         ("comment", spec.comment or partition.comment),
         ("exclude", ",".join(spec.exclude) or None),
+        ("switches", placement.switches(spec, profile)),
+        ("segment", placement.segment(spec, profile, nproc=nproc)),
         ("signal", f"{spec.notice.signal}@{spec.notice.lead_s}"),
         ("requeue", ""),
         ("dependency", "singleton"),
@@ -323,4 +347,4 @@ def _program(spec: JobSpec, layout: RunLayout) -> tuple[str, ...]:
     return ("-m", "orchestrator.trainer", str(layout.train))
 
 
-__all__ = ["LaunchPlan", "plan", "slurm_time"]
+__all__ = ["LaunchPlan", "plan", "settle", "slurm_time"]

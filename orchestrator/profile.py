@@ -9,6 +9,7 @@ from orchestrator import resources
 from orchestrator.clouds import Cloud
 from orchestrator.errors import ProfileError
 from orchestrator.fields import EnvVars, Line, SbatchValue, Strict, TimeLimit, read_yaml, validate
+from orchestrator.topology import TopologyProfile, check_rails
 
 Count = Annotated[int, Field(ge=1, strict=True)]
 
@@ -43,6 +44,12 @@ class FabricProfile(Strict):
     rate: Line | None = None
     hcas_per_node: Count | None = None
     network: Line | None = None
+    topology: TopologyProfile | None = None
+
+    @model_validator(mode="after")
+    def _rails_are_made_of_hcas(self) -> "FabricProfile":
+        check_rails(self.topology, self.hcas_per_node)
+        return self
 
 
 class SiteProfile(Strict):

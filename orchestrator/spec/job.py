@@ -27,6 +27,7 @@ from orchestrator.spec.hang import HangSpec
 from orchestrator.spec.preflight import CERTAIN, PreflightSpec
 from orchestrator.spec.restart import ElasticSpec, RestartSpec
 from orchestrator.spec.train import TrainSpec
+from orchestrator.topology import Switches
 
 Positive = Annotated[int, Field(ge=1, strict=True)]
 
@@ -54,6 +55,7 @@ class JobSpec(Strict):
     constraint: SbatchValue | None = None
     comment: SbatchValue | None = None
     exclude: tuple[SbatchValue, ...] = ()
+    switches: Switches | None = None
     time_limit: TimeLimit | None = None
     workdir: Line | None = None
     python: Line | None = None
