@@ -149,7 +149,7 @@ def test_every_group_is_in_one_piece_at_every_level(order: Order, seed: int) -> 
     names = [f"n{i:03}" for i in range(60)]
     shuffled = dice.sample(names, len(names))
     leaves = [sorted(shuffled[i : i + 5]) for i in range(0, 60, 5)]
-    spines = [sorted(sum(leaves[i : i + 3], [])) for i in range(0, 12, 3)]
+    spines = [sorted(leaves[i] + leaves[i + 1] + leaves[i + 2]) for i in range(0, 12, 3)]
     groups = [(0, leaf) for leaf in leaves] + [(1, spine) for spine in spines] + [(2, names)]
     lines = [
         f"SwitchName=g{i} Level={level} LinkSpeed=1 Nodes={','.join(nodes)}"
