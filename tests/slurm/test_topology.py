@@ -92,7 +92,7 @@ def test_ranks_follow_the_switches(user: FsdpqUser) -> None:
 
 
 def test_a_job_that_asks_for_one_switch_gets_one(user: FsdpqUser) -> None:
-    """Slurm would start it at once on n2 and n3 without that."""
+    """One that does not ask starts at once on what is free: n2 and n3, on two switches."""
     cluster = user.cluster
     topology = {"kind": "tree", "nodes_per_switch": 2, "switches": True}
     alone = ["--exclusive", "--output=/dev/null", "--partition=prod"]
@@ -101,15 +101,15 @@ def test_a_job_that_asks_for_one_switch_gets_one(user: FsdpqUser) -> None:
     for job in (first, last):
         cluster.wait_for_state(job, "RUNNING")
     keys = {"site": site(user, topology), "partition": "prod"}
+    hasty = user.count("hasty", [5, 0.1, 5], **keys)
+    cluster.wait_for(hasty.finished.exists, START_S, "the other one finishes")
+    assert read(hasty.attempt(1).start)["switches"] == ["s1", "s0"]
     run = user.count("one", [5, 0.1, 5], switches="1@10:00", **keys)
     cluster.wait_for(lambda: "may wait for that" in user.status("one")["next"], 60, "it waits")
     cluster.run(["scancel", str(last)], user="root")
     cluster.wait_for(run.finished.exists, START_S, "it finishes")
     start = read(run.attempt(1).start)
     assert (start["nodes"], start["switches"]) == ("n[2,4]", ["s1"])
-    spread = user.count("two", [5, 0.1, 5], **keys)
-    cluster.wait_for(spread.finished.exists, START_S, "the other one finishes")
-    assert user.status("two")["spread"] is None
 
 
 def test_an_allocation_over_more_switches_than_it_needs_is_shown(user: FsdpqUser) -> None:
