@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from math import ceil
 
 from orchestrator.errors import SpecError
+from orchestrator.fields import slurm_time
 from orchestrator.nodelist import expand
 from orchestrator.profile import SiteProfile
 from orchestrator.spec.job import JobSpec
@@ -71,9 +72,7 @@ def fewest(topology: TopologyProfile, nodes: int) -> str | None:
     """
     if topology.switches_wait is None or nodes < 2:
         return None
-    minutes, seconds = divmod(topology.switches_wait, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{_groups(topology, nodes)}@{hours:02}:{minutes:02}:{seconds:02}"
+    return f"{_groups(topology, nodes)}@{slurm_time(topology.switches_wait)}"
 
 
 def by_size(

@@ -22,6 +22,7 @@ from orchestrator.fields import (
     read_yaml,
     validate,
 )
+from orchestrator.options import SbatchOptions
 from orchestrator.spec.code import Code, CodeSpec
 from orchestrator.spec.hang import HangSpec
 from orchestrator.spec.preflight import CERTAIN, PreflightSpec
@@ -54,8 +55,10 @@ class JobSpec(Strict):
     reservation: SbatchValue | None = None
     constraint: SbatchValue | None = None
     comment: SbatchValue | None = None
+    preemptible: bool = False
     exclude: tuple[SbatchValue, ...] = ()
     switches: Switches | None = None
+    sbatch: SbatchOptions = Field(default_factory=dict)
     time_limit: TimeLimit | None = None
     workdir: Line | None = None
     python: Line | None = None
