@@ -100,7 +100,8 @@ class Attempt:
     """One start of the script, as its own files tell it.
 
     Attributes:
-        nodes: As Slurm wrote them, "n[1-4]".
+        nodes: A node list of Slurm, in the order of the node ranks: "n[1,3,2,4]".
+        switches: The leaf switches or blocks that they are on, where Slurm knows of any.
         resumed: The step it started from; None where it never said.
         last_step: The newest step that it is known to have done; None where there is none.
         outcome: How the workers say it ended, "" where they said nothing.
@@ -132,4 +133,5 @@ class Attempt:
     hang: Hang | None = None
     findings: tuple[Finding, ...] = ()
     straggler: Straggler | None = None
+    switches: tuple[str, ...] = ()
     reclaimed: tuple[str, ...] = ()

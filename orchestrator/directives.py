@@ -1,5 +1,6 @@
 """The options of a job for sbatch and srun. Pure."""
 
+from orchestrator import placement
 from orchestrator.errors import SpecError
 from orchestrator.fields import slurm_time
 from orchestrator.layout import RunLayout
@@ -33,7 +34,8 @@ def directives(
         layout: The run directory.
 
     Raises:
-        SpecError: The job asks with an option that the site forbids.
+        SpecError: The job asks with an option that the site forbids, or for fewer switches than
+            hold its nodes.
     """
     refuse_forbidden(spec, profile)
     # `%` starts a pattern in --output: a folder called 100%j would never be found again.
@@ -55,6 +57,8 @@ def directives(
         ("constraint", where.constraint),
         ("comment", where.comment),
         ("exclude", ",".join(spec.exclude) or None),
+        ("switches", placement.switches(spec, profile)),
+        ("segment", placement.segment(spec, profile, nproc=workers)),
         *(profile.options | spec.sbatch).items(),
         ("signal", f"{spec.notice.signal}@{spec.notice.lead_s}"),
         ("requeue", ""),

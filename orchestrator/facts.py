@@ -131,6 +131,7 @@ def _attempt(layout: AttemptLayout, number: int, metric_step: int | None) -> Att
         heard_at=progress.number("at") or start.number("started_at"),
         quarantined=tuple(_quarantined(resume)),
         error=_first_error(layout.errors),
+        switches=tuple(start.texts("switches")),
         reclaimed=tuple(_reclaimed(layout, start.text("nodes"))),
     )
 
@@ -201,6 +202,11 @@ class Facts:
         """Return the whole number at ``key``."""
         value = self.number(key)
         return value if isinstance(value, int) else None
+
+    def texts(self, key: str) -> list[str]:
+        """Return the texts in the list at ``key``."""
+        value = self._content.get(key)
+        return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
     def items(self, key: str) -> list[dict[str, Any]]:
         """Return the objects in the list at ``key``."""

@@ -11,7 +11,7 @@ from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
 
-from orchestrator import act, fitness, linting, resources, script, snapshot, store
+from orchestrator import act, fitness, linting, placement, resources, script, snapshot, store
 from orchestrator import plan as planning
 from orchestrator.errors import ProfileError, SpecError, SubmitError
 from orchestrator.fields import no_control
@@ -72,6 +72,7 @@ def prepare(
     cwd = _usable(Path.cwd(), "workdir")
     try:
         check_script(spec)
+        spec = planning.settle(spec, profile)
         plan = planning.plan(spec, profile, layout=layout, cwd=cwd, python=sys.executable)
         if spec.train is not None:
             check_batch(spec.train, plan.world_size)
@@ -80,8 +81,9 @@ def prepare(
         plan = snapshot.settle(plan, code, spec, caller_path=caller_path)
     except SpecError as problem:
         raise SpecError(f"{job}: {problem}") from None
+    placed = placement.notes(spec, profile, nproc=plan.nproc_per_node)
     warnings = _lint(spec, profile, job=job, site_file=site_file, layout=layout)
-    notes = (*_notes(spec, profile), *code.notes, *warnings)
+    notes = (*_notes(spec, profile), *placed, *code.notes, *warnings)
     files = _files(job, spec, plan)
     if plan.preflight:
         expected = fitness.expected(spec, profile, workers=plan.nproc_per_node)

@@ -20,6 +20,7 @@ SET_BY_FSDPQ = {
     "constraint": "constraint",
     "comment": "comment",
     "exclude": "exclude",
+    "switches": "switches",
     "time": "time_limit",
     "mem": "mem_gib",
     "cpus-per-task": "cpus_per_node",

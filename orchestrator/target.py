@@ -143,7 +143,7 @@ def _refuse_local(spec: JobSpec) -> None:
         raise SpecError(f"nodes: {spec.nodes} cannot be had on the site local; it is one machine")
     options = ("partition", "account", "qos", "reservation", "constraint", "comment", "time_limit")
     given = [name for name in options if getattr(spec, name) is not None]
-    given += [name for name in ("sbatch", "preemptible") if getattr(spec, name)]
+    given += [name for name in ("sbatch", "switches", "preemptible") if getattr(spec, name)]
     if given:
         raise SpecError(
             f"{given[0]}: the site local has no Slurm; remove it or choose another site"

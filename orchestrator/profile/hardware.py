@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from orchestrator.fields import Line, SbatchValue, Strict
+from orchestrator.topology import TopologyProfile, check_rails
 
 Count = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0)]
@@ -56,6 +57,7 @@ class FabricProfile(Strict):
         networks: Names that NCCL may give the network; `IB*` allows for plug-ins of it.
         gdr: Whether GPUDirect RDMA is promised for all GPUs; unknown, if left out.
         busbw_gbs: Bus bandwidth of a large all-reduce between nodes, in GB/s for each GPU.
+        topology: How nodes hang together, as far as Slurm knows; asked of Slurm, if left out.
     """
 
     kind: FabricKind
@@ -64,6 +66,12 @@ class FabricProfile(Strict):
     networks: tuple[Line, ...] = ()
     gdr: bool | None = None
     busbw_gbs: Positive | None = None
+    topology: TopologyProfile | None = None
+
+    @model_validator(mode="after")
+    def _rails_are_made_of_hcas(self) -> "FabricProfile":
+        check_rails(self.topology, self.hcas_per_node)
+        return self
 
     @property
     def names(self) -> tuple[str, ...]:

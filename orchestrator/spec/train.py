@@ -47,13 +47,30 @@ class DataSpec(Strict):
     seq_len: Annotated[int, Field(ge=2, strict=True)]
 
 
+def _copies(value: object) -> object:
+    if value == "auto" or (type(value) is int and value >= 1):
+        return value
+    raise ValueError("must be a whole number of copies, 1 or more, or auto")
+
+
+def _named_mesh(value: object) -> object:
+    """Return the mesh that a word stands for: fsdp shards over all ranks, hsdp over a node."""
+    if not isinstance(value, str):
+        return value
+    if value not in ("fsdp", "hsdp"):
+        raise ValueError("must be fsdp, hsdp, or sizes such as {replicate: 2, shard: 8}")
+    return {"replicate": "auto"} if value == "hsdp" else {}
+
+
 class MeshSpec(Strict):
     """How ranks share the parameters: `replicate` copies, each sharded over `shard` ranks.
 
-    `shard` left out means all ranks that are left. Only sharding lowers the memory per rank.
+    `shard` left out means all ranks that are left, and `replicate: auto` as many copies as there
+    are ranks for. Only sharding lowers the memory per rank. The ranks of a shard group follow one
+    another, so a group of as many ranks as a node has GPUs is one node.
     """
 
-    replicate: Count = 1
+    replicate: Annotated[int | Literal["auto"], BeforeValidator(_copies)] = 1
     shard: Count | None = None
 
 
@@ -118,7 +135,7 @@ class TrainSpec(Strict):
     betas: tuple[Beta, Beta] = (0.9, 0.95)
     clip_norm: PositiveFloat | None = 1.0
     precision: Literal["bf16", "fp32"] = "bf16"
-    mesh: MeshSpec = MeshSpec()
+    mesh: Annotated[MeshSpec, BeforeValidator(_named_mesh)] = MeshSpec()
     reshard_after_forward: bool = True
     # "unsharded" saves a reduce-scatter per micro-batch and costs the whole gradient in fp32 on
     # each rank, 32 GB for 8 billion parameters.
@@ -195,16 +212,24 @@ def mesh_shape(spec: TrainSpec, world_size: int) -> tuple[int, int]:
     """Return (replicate, shard): how ``world_size`` ranks share the parameters.
 
     Raises:
-        SpecError: The mesh asked for does not have that many ranks.
+        SpecError: The mesh asked for does not have that many ranks, or its shard groups have no
+            size.
     """
-    replicate = spec.mesh.replicate
-    shard = spec.mesh.shard or max(world_size // replicate, 1)
+    replicate, shard = _sizes(spec.mesh, world_size)
     if replicate * shard != world_size:
         raise SpecError(
             f"mesh: {replicate} replicas x {shard} shards = {replicate * shard} ranks, but the job"
             f" has {world_size}; leave mesh.shard out to let it follow the number of ranks"
         )
     return replicate, shard
+
+
+def _sizes(mesh: MeshSpec, world_size: int) -> tuple[int, int]:
+    if mesh.replicate != "auto":
+        return mesh.replicate, mesh.shard or max(world_size // mesh.replicate, 1)
+    if mesh.shard is None:  # fsdpq settles it from the GPUs of a node before it writes train.json
+        raise SpecError("mesh: replicate: auto needs a size for the shard groups; add shard")
+    return max(world_size // mesh.shard, 1), mesh.shard
 
 
 def check_batch(spec: TrainSpec, world_size: int) -> int:

@@ -40,10 +40,10 @@ def kinds(run: RunLayout) -> list[str]:
     return [event["kind"] for event in store.events(run)][2:]
 
 
-def elastic(folder: Path, **changes: Any) -> RunLayout:
+def elastic(folder: Path, *, at: dict[str, Any] | None = None, **changes: Any) -> RunLayout:
     """Make a run of 4, 3 or 2 nodes that waits for ten minutes."""
     policy = dataclasses.replace(POLICY, sizes=(4, 3, 2), patience_s=600.0, **changes)
-    run = make_run(folder / "elastic", job_name="llama-1", nodes=4, policy=policy)
+    run = make_run(folder / "elastic", job_name="llama-1", nodes=4, policy=policy, **(at or {}))
     store.append(run, "submitting")
     store.append(run, "submitted", job_id="7")
     return run
@@ -70,6 +70,13 @@ def test_a_starved_run_gets_a_smaller_job(cluster: Cluster, tmp_path: Path) -> N
     assert cluster.done == [("cancel", "7"), ("submit", "--nodes=3")]
     assert kinds(run) == ["restart", "stopping", "submitting", "submitted"]
     assert isinstance(once(run).action, Wait)
+
+
+def test_a_smaller_job_asks_for_fewer_switches(cluster: Cluster, tmp_path: Path) -> None:
+    run = elastic(tmp_path, at={"switches": ((3, "1@00:10:00"), (2, "1@00:10:00"))})
+    cluster.put(state=S.PENDING, reason="Resources", submit=NOW - 700)
+    once(run)
+    assert cluster.done[1:] == [("submit", "--nodes=3", "--switches=1@00:10:00")]
 
 
 def test_it_grows_back_when_it_is_put_back(cluster: Cluster, tmp_path: Path) -> None:

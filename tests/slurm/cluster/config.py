@@ -83,6 +83,19 @@ class ComputeHost:
     memory_mb: int = 64000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """A network that Slurm knows of.
+
+    Attributes:
+        plugin: "tree" or "block" (24.11 and later know the second one).
+        lines: The lines of topology.conf.
+    """
+
+    plugin: str
+    lines: tuple[str, ...]
+
+
 HOSTS = (*(ComputeHost(name=f"n{i}") for i in range(1, 5)), ComputeHost(name="n5", gpu="a100"))
 
 
@@ -96,6 +109,7 @@ class ClusterConfig:
         min_job_age_s: How long the controller remembers a finished job.
         grace_s: GraceTime of the partitions that have one.
         small_disks: How many shared file systems of SMALL_DISK_MIB there are besides the large one.
+        topology: The network; only a new cluster can have another plugin.
     """
 
     version: SlurmVersion = SLURM_22_05
@@ -107,6 +121,7 @@ class ClusterConfig:
     kill_wait_s: int = 5
     slurmd_timeout_s: int = 15
     small_disks: int = 0
+    topology: Topology | None = None
 
 
 SMALL_DISK_MIB = 16
@@ -184,6 +199,8 @@ def _scheduling(config: ClusterConfig) -> list[str]:
     ]
     if not config.default_scheduler:
         lines.append("SchedulerParameters=sched_interval=2,bf_interval=2")
+    if config.topology is not None:
+        lines.append(f"TopologyPlugin=topology/{config.topology.plugin}")
     return lines
 
 
