@@ -123,7 +123,7 @@ def _plain(fact: str, value: Any) -> Any:
 
 def site_details(profile: SiteProfile) -> str:
     """Return a profile as text: each fact, how far to trust it, and which source says so."""
-    numbers: dict[str, int] = {}
+    numbers = {source: number for number, source in enumerate(profile.source, start=1)}
     rows = [("FACT", "VALUE", "CONFIDENCE", "SOURCE")]
     for fact, value in profile.told():
         found = profile.evidence_of(fact)
