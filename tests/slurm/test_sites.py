@@ -67,7 +67,9 @@ def qos_names() -> set[str]:
 @pytest.fixture(scope="module")
 def sites(real_slurm: SlurmVersion) -> Iterator[Cluster]:
     """A cluster with the partitions, the QOS and the GPUs of all sites."""
-    config = ClusterConfig(version=real_slurm, hosts=HOSTS, partitions=partition_lines())
+    config = ClusterConfig(
+        version=real_slurm, hosts=HOSTS, strict=True, partitions=partition_lines()
+    )
     with Cluster(config) as cluster:
         for qos in sorted(qos_names()):
             manage(cluster, "add", "qos", qos)
@@ -118,9 +120,10 @@ def test_slurm_would_start_it_where_it_is_cheap(sites: Cluster, name: str) -> No
         ("mila-a100l", ["--gres=gpu:a100xl:4"]),
         ("kempner-h100", ["--time=3-00:00:00"]),
         ("kempner-h100", ["--partition=nowhere"]),
+        ("ncsa-delta-a100x4", ["--partition=gpuH200x8"]),
         ("idris-jean-zay-h100", ["--constraint=v100-32g"]),
         ("nersc-perlmutter", ["--qos=nowhere"]),
-        ("azure-nd-h100-v5", ["--gpus-per-node=9"]),
+        ("azure-nd-h100-v5", ["--gpus-per-node=25"]),
     ],
 )
 def test_slurm_says_no_to_what_the_cluster_lacks(

@@ -103,6 +103,8 @@ class ClusterConfig:
         min_job_age_s: How long the controller remembers a finished job.
         grace_s: GraceTime of the partitions that have one.
         small_disks: How many shared file systems of SMALL_DISK_MIB there are besides the large one.
+        strict: A job beyond its partition's limits, or with a QOS that its user may not have, is
+            refused when it is submitted; else it waits for ever, or runs.
         partitions: Lines of slurm.conf that take the place of the usual partitions.
     """
 
@@ -115,6 +117,7 @@ class ClusterConfig:
     kill_wait_s: int = 5
     slurmd_timeout_s: int = 15
     small_disks: int = 0
+    strict: bool = False
     partitions: tuple[str, ...] = ()
 
 
@@ -163,7 +166,7 @@ def _identity(config: ClusterConfig, work: Path) -> list[str]:
         "DebugFlags=NO_CONF_HASH",
         "AccountingStorageType=accounting_storage/slurmdbd",
         f"AccountingStorageHost={CONTROLLER}",
-        "AccountingStorageEnforce=associations",
+        f"AccountingStorageEnforce=associations{',qos' if config.strict else ''}",
         "AccountingStorageTRES=gres/gpu",
     ]
 
@@ -176,6 +179,7 @@ def _jobs(config: ClusterConfig) -> list[str]:
         "JobAcctGatherType=jobacct_gather/none",
         "ReturnToService=2",
         "JobRequeue=1",
+        *(["EnforcePartLimits=ALL"] if config.strict else []),
         "InactiveLimit=0",
         f"KillWait={config.kill_wait_s}",
         f"MinJobAge={config.min_job_age_s}",
