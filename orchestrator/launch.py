@@ -106,6 +106,12 @@ def _notes(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
             f"{sys.executable} has no torch, and the job would run with it; name the interpreter of"
             " your training environment with `python:`"
         )
+    if profile.scheduler == "slurm" and profile.gpu is None and spec.gpus_per_node is not None:
+        yield (
+            f"gpus_per_node: the profile {profile.name} says nothing of GPUs, so the job asks Slurm"
+            " for none; extend it with `gpu: {model: ..., per_node: ...}`, or let"
+            " `fsdpq sites detect` write one"
+        )
     known = ", ".join(profile.partitions)
     if spec.partition and known and spec.partition not in profile.partitions:
         yield (

@@ -11,9 +11,13 @@ from orchestrator.cli.main import Commands
 class _SiteCommands(Commands):
     modules: ClassVar[Mapping[str, str]] = {
         "lint": "lint",
+        "list": "sites_look",
+        "show": "sites_look",
     }
     helps: ClassVar[Mapping[str, str]] = {
         "lint": "Find mistakes in profiles and job files.",
+        "list": "List the profiles there are.",
+        "show": "Show each fact of a profile, with its source.",
     }
 
 

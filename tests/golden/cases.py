@@ -13,7 +13,7 @@ from orchestrator import script
 from orchestrator.errors import SpecError
 from orchestrator.fields import read_yaml, validate
 from orchestrator.layout import RunLayout
-from orchestrator.profile import load_profile
+from orchestrator.profile import GpuProfile, SiteProfile, load_profile, shipped
 from orchestrator.spec.job import JobSpec
 from orchestrator.watch_job import Options, describe
 
@@ -29,10 +29,15 @@ TRAIN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A job, as its file would have it, and the site it runs on."""
+    """A job, as its file would have it, and the site it runs on.
+
+    Attributes:
+        whole: Whether node.sh is kept too; it hardly differs from site to site.
+    """
 
     site: str
     job: dict[str, Any] = field(default_factory=dict)
+    whole: bool = True
 
 
 CASES = {
@@ -71,14 +76,47 @@ CASES = {
     ),
 }
 
+# Sites that give a job one node.
+SINGLE = frozenset({"mila-h100"})
+
+
+def site_job(profile: SiteProfile, **more: Any) -> dict[str, Any]:
+    """Return a job for the reference trainer on a site: two nodes, and nothing that can be left."""
+    account = {"account": "lab"} if profile.account_form else {}
+    return {"nodes": 1 if profile.name in SINGLE else 2, "train": TRAIN, **account, **more}
+
+
+def site_profile(name: str) -> SiteProfile:
+    """Return a shipped profile; a generic one with the GPUs that its user would add."""
+    profile = load_profile(name, base=HERE)
+    if profile.gpu is not None:
+        return profile
+    gpu = GpuProfile(model="H100-80GB", per_node=8)
+    return profile.model_copy(update={"gpu": gpu})
+
+
+SLURM_SITES = [name for name in shipped() if name != "local"]
+CASES |= {
+    f"site-{name}": Case(site=name, job=site_job(site_profile(name)), whole=False)
+    for name in SLURM_SITES
+}
+
 
 def rendered(name: str) -> dict[str, str]:
     """Return the scripts of a case, by the name of the file that keeps them."""
     case = CASES[name]
-    data = {"name": name.partition("-")[0], **case.job, "site": case.site}
+    scripts = {
+        f"{name}.{suffix}": text for suffix, text in render(name.partition("-")[0], case).items()
+    }
+    return scripts if case.whole else {f"{name}.sbatch": scripts[f"{name}.sbatch"]}
+
+
+def render(run: str, case: Case) -> dict[str, str]:
+    """Return the scripts of a case: `sbatch` and `node.sh`."""
+    data = {"name": run, **case.job, "site": case.site}
     plan = planning.plan(
-        validate(JobSpec, data, where=Path(name), error=SpecError),
-        load_profile(case.site, base=HERE),
+        validate(JobSpec, data, where=Path(run), error=SpecError),
+        site_profile(case.site) if case.site in SLURM_SITES else load_profile("local", base=HERE),
         layout=RunLayout(Path("/shared/runs") / str(data["name"])),
         cwd=Path("/home/alice"),
         python="/home/alice/.venv/bin/python",
@@ -86,7 +124,7 @@ def rendered(name: str) -> dict[str, str]:
     plan = dataclasses.replace(plan, python_path=(f"{plan.run_dir}/fsdpq",))
     with patch.object(script, "__version__", "VERSION"):
         scripts = script.render(plan)
-    return {f"{name}.sbatch": scripts["script.sbatch"], f"{name}.node.sh": scripts["node.sh"]}
+    return {"sbatch": scripts["script.sbatch"], "node.sh": scripts["node.sh"]}
 
 
 WATCH = "watch-job"
