@@ -43,6 +43,8 @@ class FabricProfile(Strict):
     rate: Line | None = None
     hcas_per_node: Count | None = None
     network: Line | None = None
+    # Bus bandwidth of a large all-reduce between nodes, in GB/s per rank.
+    busbw_gbs: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 class SiteProfile(Strict):
