@@ -1,5 +1,6 @@
 """From a job file to a run: read, plan, render, create the run directory, submit."""
 
+import dataclasses
 import json
 import os
 import re
@@ -60,16 +61,43 @@ def prepare(
     Raises:
         InputError: The job file, the site profile or an override cannot be used.
     """
-    chosen = [f"site={json.dumps(site, ensure_ascii=False)}"] if site is not None else []
-    spec = load_job(job, overrides=[*overrides, *chosen])
+    spec, profile = read(job, site=site, overrides=overrides)
     if live_code:
         spec = spec.model_copy(update={"code": spec.code.model_copy(update={"live": True})})
-    profile = load_profile(spec.site, base=Path.cwd() if chosen else job.absolute().parent)
+    return ready(job, spec, profile, runs=runs)
+
+
+def read(job: Path, *, site: str | None, overrides: Sequence[str]) -> tuple[JobSpec, SiteProfile]:
+    """Return the job in the file ``job`` and its site; see `prepare`.
+
+    Raises:
+        InputError: One of them cannot be used.
+    """
+    chosen = [f"site={json.dumps(site, ensure_ascii=False)}"] if site is not None else []
+    spec = load_job(job, overrides=[*overrides, *chosen])
+    return spec, load_profile(spec.site, base=Path.cwd() if chosen else job.absolute().parent)
+
+
+def ready(
+    job: Path,
+    spec: JobSpec,
+    profile: SiteProfile,
+    *,
+    runs: Path,
+    program: tuple[str, ...] | None = None,
+) -> Launch:
+    """Return the run of ``spec``; ``program`` takes the place of the job's own.
+
+    Raises:
+        SpecError: The job does not fit the site.
+    """
     layout = RunLayout(_run_dir(runs, spec.name))
     cwd = _usable(Path.cwd(), "workdir")
     try:
         check_script(spec)
         plan = planning.plan(spec, profile, layout=layout, cwd=cwd, python=sys.executable)
+        if program is not None:
+            plan = dataclasses.replace(plan, program=program)
         if spec.train is not None:
             check_batch(spec.train, plan.world_size)
         code = snapshot.find(spec)

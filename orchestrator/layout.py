@@ -96,6 +96,11 @@ class AttemptLayout:
         return self.root / "preflight"
 
     @property
+    def bandwidth(self) -> Path:
+        """JSON of what the bandwidth sweep measured (`orchestrator.bandwidth`)."""
+        return self.root / "bandwidth.json"
+
+    @property
     def nodes(self) -> Path:
         """Folder of what the monitor of each node says of its ranks: K.json."""
         return self.root / "nodes"

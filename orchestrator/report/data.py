@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.attempt import Attempt
+from orchestrator.bandwidth import Record, find
 from orchestrator.decide import Action, CancelJobs, Exclude, Over, Replace, Restart, StartNow, Wait
 from orchestrator.environment import Change
 from orchestrator.ledger import Books, Entry, Ledger, Row, account
@@ -40,6 +41,7 @@ class Status:
     hang: str | None = None
     straggler: str | None = None
     bad_nodes: tuple[BadNode, ...] = ()
+    bandwidth: Record | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON's types."""
@@ -48,7 +50,8 @@ class Status:
         changes = [change.to_json() for change in self.environment_changes]
         bad = [asdict(node) for node in self.bad_nodes]
         lists = {"quarantined": quarantined, "environment_changes": changes, "bad_nodes": bad}
-        return {**plain, **lists, "attempts": list(self.attempts)}
+        measured = {"bandwidth": find(self.bandwidth).to_json() if self.bandwidth else None}
+        return {**plain, **lists, **measured, "attempts": list(self.attempts)}
 
 
 def status(
@@ -61,6 +64,7 @@ def status(
     submitted_at: float | None,
     books: Books | None = None,
     environment_changes: tuple[Change, ...] = (),
+    bandwidth: Record | None = None,
 ) -> Status:
     """Return the status of a run.
 
@@ -73,6 +77,7 @@ def status(
         submitted_at: When it was first submitted, in seconds since 1970.
         books: What it wrote down, for the ledger; None leaves the ledger out.
         environment_changes: What differed between attempts in what they ran with.
+        bandwidth: What was measured last before the workers started.
     """
     attempts = ended(attempts, told)
     newest = attempts[-1] if attempts else None
@@ -114,6 +119,7 @@ def status(
         interval=_interval(books.saves) if books else None,
         hang=live.hang.why if live and live.hang else None,
         straggler=live.straggler.why if live and live.straggler else None,
+        bandwidth=bandwidth,
         bad_nodes=tuple(bad_nodes(sight.past.suspicions, sight.policy, now=sight.seen.now)),
     )
 
