@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import control, facts, launch, watch
+from orchestrator import control, facts, launch, status, watch
 from orchestrator.bandwidth import Record, find
 from orchestrator.bandwidth.finding import gbs_text, size_text
 from orchestrator.decide import Over
@@ -32,7 +32,7 @@ _RESTART = RestartSpec(
         worker_error=0,
         hang=0,
         time_limit=0,
-        gone=0,
+        gone=1,
         network_error=0,
         gpu_failure=1,
         launch_failure=1,
@@ -162,8 +162,11 @@ def _wait(prepared: Launch, show: Callable[[str], None]) -> Measured:
     if layout.finished.exists():
         missing = "" if record else "the job came to its end and left no figures"
         return Measured(record, missing)
-    _, action = watch.look([(layout, prepared.plan)])[0]
-    return Measured(record, f"{action.why}; see `fsdpq logs {layout.name}`")
+    sight, action = watch.look([(layout, prepared.plan)])[0]
+    rows = status.of(sight, action, whole=True).attempts
+    # What is to be said of the end, without advice on how to start a training again.
+    why = (rows[-1]["why"] if rows else None) or action.why
+    return Measured(record, f"{why}; see `fsdpq logs {layout.name}`")
 
 
 def _progress(outcome: Outcome, record: Record | None) -> str:
