@@ -12,6 +12,7 @@ from orchestrator import control, facts, launch, status, watch
 from orchestrator.bandwidth import Record, find
 from orchestrator.bandwidth.finding import gbs_text, size_text
 from orchestrator.decide import Over
+from orchestrator.errors import SpecError
 from orchestrator.launch import Launch
 from orchestrator.profile import SiteProfile
 from orchestrator.spec.code import CodeSpec
@@ -60,7 +61,13 @@ def prepare(
     more = [f"nodes={nodes}"] if nodes is not None else []
     spec, profile = launch.read(job, site=site, overrides=[*overrides, *more])
     measuring = _measuring(spec, profile, name=_free_name(runs, spec.name))
-    return launch.ready(job, measuring, profile, runs=runs, program=program(spec, profile))
+    words = program(spec, profile)
+    prepared = launch.ready(job, measuring, profile, runs=runs, program=words)
+    if prepared.plan.world_size < 2:
+        raise SpecError(
+            f"{job}: one rank alone has nobody to talk to; ask for more with nodes or gpus_per_node"
+        )
+    return prepared
 
 
 def _free_name(runs: Path, job: str) -> str:

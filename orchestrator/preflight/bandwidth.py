@@ -48,6 +48,8 @@ def check_bandwidth(
         temporary: A folder on the node's own disk.
         environment: Of node.sh.
     """
+    if expected.workers * _nodes(environment) < 2:
+        return note("bandwidth: not measured: one rank alone has nobody to talk to")
     try:
         folder = Path(tempfile.mkdtemp(prefix="bandwidth-", dir=temporary))
     except OSError as problem:
@@ -90,9 +92,8 @@ def places(expected: Expected, environment: Mapping[str, str]) -> list[dict[str,
         KeyError: A variable that the batch script sets is missing.
     """
     workers, node = expected.workers, int(environment.get("SLURM_NODEID", "0"))
-    nodes = int(environment.get("SLURM_JOB_NUM_NODES", "1"))
     common = {
-        "WORLD_SIZE": str(workers * nodes),
+        "WORLD_SIZE": str(workers * _nodes(environment)),
         "LOCAL_WORLD_SIZE": str(workers),
         "MASTER_ADDR": environment["FSDPQ_HEAD"],
         "MASTER_PORT": str(int(environment["FSDPQ_PORT"]) + _PORT_OFFSET),
@@ -101,6 +102,10 @@ def places(expected: Expected, environment: Mapping[str, str]) -> list[dict[str,
         {**common, "RANK": str(node * workers + local), "LOCAL_RANK": str(local)}
         for local in range(workers)
     ]
+
+
+def _nodes(environment: Mapping[str, str]) -> int:
+    return int(environment.get("SLURM_JOB_NUM_NODES", "1"))
 
 
 def _last_words(outputs: Sequence[Output]) -> str:

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from orchestrator import bandwidth_job
 from orchestrator.cli import main
+from orchestrator.errors import SpecError
 from orchestrator.launch import Launch
 from orchestrator.layout import RunLayout
 from orchestrator.scheduler import JobState
@@ -116,6 +117,11 @@ def test_its_own_check_does_not_measure_first(here: Path) -> None:
 def test_one_machine_has_no_time_limit(here: Path) -> None:
     plan = on_nodes(here, 1, site="local").plan
     assert (plan.scheduler, plan.directives) == ("local", ())
+
+
+def test_one_rank_alone_is_refused(here: Path) -> None:
+    with pytest.raises(SpecError, match="nobody to talk to"):
+        on_nodes(here, 1, gpus_per_node=1)
 
 
 class Job:

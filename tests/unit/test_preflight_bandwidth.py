@@ -163,6 +163,14 @@ def test_a_sweep_that_breaks_is_a_note(
     assert [path.name for path in attempt.parents[1].iterdir()] == ["attempts"]
 
 
+def test_one_rank_alone_is_not_measured(attempt: Path) -> None:
+    alone = {"FSDPQ_HEAD": "h", "FSDPQ_PORT": "20000", "FSDPQ_ATTEMPT_DIR": str(attempt)}
+    found = bandwidth.check_bandwidth(
+        Expected(checks=("bandwidth",)), host="h", temporary=str(attempt), environment=alone
+    )
+    assert found.notes == ("bandwidth: not measured: one rank alone has nobody to talk to",)
+
+
 def test_a_node_without_a_folder_of_its_own_goes_on(attempt: Path) -> None:
     found = bandwidth.check_bandwidth(
         expected(), host="n1", temporary=str(attempt / "gone"), environment=ENVIRONMENT
