@@ -106,6 +106,7 @@ class Attempt:
         outcome: How the workers say it ended, "" where they said nothing.
         action, why: What the batch shell did at its end, "" where it did not get there.
         quarantined: Checkpoints it found damaged, as (step, reason).
+        reclaimed: Nodes that the cloud said it would take back.
         findings: What its logs say, the root cause first; read only where `facts.ended` was asked.
         hang, straggler: Looked for by `facts.latest` only, and until the batch shell has ended it.
             They mean something only while its job runs: files of a killed attempt stay as they are.
@@ -131,3 +132,4 @@ class Attempt:
     hang: Hang | None = None
     findings: tuple[Finding, ...] = ()
     straggler: Straggler | None = None
+    reclaimed: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ from orchestrator.spec.code import CodeSpec
 from orchestrator.spec.hang import HangSpec
 from orchestrator.spec.job import JobSpec, NoticeSpec, RestartSpec
 from orchestrator.spec.restart import BudgetSpec
+from orchestrator.target import target
 from orchestrator.watch import Outcome
 
 MODULE = "orchestrator.preflight.sweep"
@@ -60,7 +61,10 @@ def prepare(
     """
     more = [f"nodes={nodes}"] if nodes is not None else []
     spec, profile = launch.read(job, site=site, overrides=[*overrides, *more])
-    measuring = _measuring(spec, profile, name=_free_name(runs, spec.name))
+    try:
+        measuring = _measuring(spec, profile, name=_free_name(runs, spec.name))
+    except SpecError as problem:
+        raise SpecError(f"{job}: {problem}") from None
     words = program(spec, profile)
     prepared = launch.ready(job, measuring, profile, runs=runs, program=words)
     if prepared.plan.world_size < 2:
@@ -104,10 +108,14 @@ def _measuring(spec: JobSpec, profile: SiteProfile, *, name: str) -> JobSpec:
 
 
 def _limit_s(spec: JobSpec, profile: SiteProfile) -> int:
-    """Return a time limit that lets a job start in the gaps of the queue, in seconds."""
-    partition = profile.partitions.get(spec.partition or profile.default_partition or "")
-    caps = (spec.time_limit, partition.time_limit if partition else None)
-    return min([spec.preflight.bandwidth_timeout_s + _AROUND_S, *(cap for cap in caps if cap)])
+    """Return a time limit that lets a job start in the gaps of the queue, in seconds.
+
+    Raises:
+        SpecError: The site does not have what the job asks for.
+    """
+    terms = target(spec, profile).terms
+    usual = max(spec.preflight.bandwidth_timeout_s + _AROUND_S, terms.min_time_limit or 0)
+    return min([usual, *(cap for cap in (spec.time_limit, terms.time_limit) if cap)])
 
 
 def program(spec: JobSpec, profile: SiteProfile) -> tuple[str, ...]:

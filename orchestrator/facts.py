@@ -13,6 +13,7 @@ from orchestrator.bandwidth import Record
 from orchestrator.environment import Change, Environment
 from orchestrator.evidence import errors, reading
 from orchestrator.layout import AttemptLayout, RunLayout
+from orchestrator.nodelist import expand, node_of
 
 # Larger than any step and any time in seconds: what is larger was not written by us.
 _LARGE = 1e15
@@ -133,6 +134,7 @@ def _attempt(layout: AttemptLayout, number: int, metric_step: int | None) -> Att
         heard_at=progress.number("at") or start.number("started_at"),
         quarantined=tuple(_quarantined(resume)),
         error=_first_error(layout.errors),
+        reclaimed=tuple(_reclaimed(layout, start.text("nodes"))),
     )
 
 
@@ -142,6 +144,13 @@ def bandwidth(layout: RunLayout) -> Record | None:
         if (data := store.read_json(layout.attempt(number).bandwidth)) is not None:
             return Record.from_json(data)
     return None
+
+
+def _reclaimed(layout: AttemptLayout, nodes: str) -> Iterable[str]:
+    """Yield the nodes that the cloud has announced to take back, as Slurm spells them."""
+    for path in sorted(layout.reclaims.glob("node-*.json")):
+        if node := node_of(Facts(path).text("node"), expand(nodes)):
+            yield node
 
 
 def environment_changes(layout: RunLayout) -> tuple[Change, ...]:

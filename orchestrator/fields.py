@@ -59,7 +59,8 @@ def _run_name(text: str) -> str:
     return text
 
 
-def _sbatch_value(text: str) -> str:
+def sbatch_value(text: str) -> str:
+    """Return ``text``; refuse what Slurm would not take as it stands."""
     no_control(text)
     if not text.strip():
         raise ValueError("is empty; leave the key out instead")
@@ -123,9 +124,21 @@ def time_limit_s(value: object) -> int:
     return seconds
 
 
+def slurm_time(seconds: int) -> str:
+    """Return ``seconds`` as sbatch reads them.
+
+    >>> slurm_time(131400), slurm_time(120)
+    ('1-12:30:00', '00:02:00')
+    """
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    return (f"{days}-" if days else "") + f"{hour:02}:{minute:02}:{second:02}"
+
+
 Line = Annotated[str, AfterValidator(no_control)]
 RunName = Annotated[str, AfterValidator(_run_name)]
-SbatchValue = Annotated[str, AfterValidator(_sbatch_value)]
+SbatchValue = Annotated[str, AfterValidator(sbatch_value)]
 EnvVars = Annotated[dict[str, str], AfterValidator(_env_vars)]
 TimeLimit = Annotated[int, BeforeValidator(time_limit_s)]
 
@@ -208,7 +221,11 @@ def read_yaml(path: Path, *, error: type[InputError]) -> dict[str, Any]:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except FileNotFoundError:
         raise error(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as problem:
+    except UnicodeDecodeError as problem:
+        raise error(
+            f"{path}: is no text in UTF-8 (byte {problem.start}); is this the right file?"
+        ) from None
+    except OSError as problem:
         raise error(f"{path}: cannot be read: {problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
         raise error(f"{path}: is not valid YAML: {wording.of_yaml(problem)}") from None

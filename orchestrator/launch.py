@@ -14,11 +14,12 @@ from pathlib import Path
 
 from orchestrator import act, fitness, resources, script, snapshot, store
 from orchestrator import plan as planning
-from orchestrator.errors import SpecError, SubmitError
+from orchestrator.errors import ProfileError, SpecError, SubmitError
 from orchestrator.fields import no_control
+from orchestrator.home import own_sites
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
-from orchestrator.profile import SiteProfile, load_profile
+from orchestrator.profile import SiteProfile, locate, read_profile
 from orchestrator.snapshot import Code
 from orchestrator.spec.job import JobSpec, check_script, load_job
 from orchestrator.spec.train import check_batch
@@ -75,7 +76,7 @@ def read(job: Path, *, site: str | None, overrides: Sequence[str]) -> tuple[JobS
     """
     chosen = [f"site={json.dumps(site, ensure_ascii=False)}"] if site is not None else []
     spec = load_job(job, overrides=[*overrides, *chosen])
-    return spec, load_profile(spec.site, base=Path.cwd() if chosen else job.absolute().parent)
+    return spec, _profile(job, spec.site, chosen=bool(chosen))
 
 
 def ready(
@@ -111,6 +112,15 @@ def ready(
         expected = fitness.expected(spec, profile, workers=plan.nproc_per_node)
         files[layout.preflight.name] = json.dumps(expected.to_json(), indent=2) + "\n"
     return Launch(layout, plan, files, code, notes)
+
+
+def _profile(job: Path, site: str, *, chosen: bool) -> SiteProfile:
+    base = Path.cwd() if chosen else job.absolute().parent
+    try:
+        path = locate(site, base=base, own=own_sites())
+    except ProfileError as problem:
+        raise ProfileError(f"{'--' if chosen else f'{job}: '}{problem}") from None
+    return read_profile(path, own=own_sites())
 
 
 def _notes(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:

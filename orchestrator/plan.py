@@ -10,13 +10,15 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from orchestrator.clouds import Cloud
+from orchestrator.directives import directives
 from orchestrator.errors import SpecError
 from orchestrator.layout import RunLayout
 from orchestrator.limits import Limits
 from orchestrator.policy import Policy
-from orchestrator.profile import GpuProfile, PartitionProfile, SiteProfile
+from orchestrator.profile import SiteProfile, Terms
 from orchestrator.spec.job import JobSpec
 from orchestrator.spec.train import fits
+from orchestrator.target import Target, check_limits, target
 
 # Set for every attempt. The NCCL log in the attempt's folder is the proof of what network was
 # used. torchrun would export ASYNC_ERROR_HANDLING=1, which blocks flight-recorder dumps.
@@ -28,6 +30,9 @@ _DEFAULT_ENV = {
     "PYTORCH_ALLOC_CONF": "expandable_segments:True",
     "PYTHONUNBUFFERED": "1",
 }
+
+
+Pairs = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,10 @@ class LaunchPlan:
             where it is known, or the lead that the job asks for.
         preflight: Whether each node is checked before torchrun (see `orchestrator.fitness`).
         hang: How long a rank may make no progress.
+        multi_node_env: Exported too where the job has several nodes.
+        prepend: Put before what a list of paths holds already.
+        scripts: Sourced before `env`, each with variables that steer it.
+        srun: More options of srun; "" is one without a value.
     """
 
     run: str
@@ -75,11 +84,24 @@ class LaunchPlan:
     python_path: tuple[str, ...] = ()
     preflight: bool = False
     hang: Limits = field(default_factory=Limits)
+    multi_node_env: Pairs = ()
+    prepend: Pairs = ()
+    scripts: tuple[tuple[str, Pairs], ...] = ()
+    srun: Pairs = ()
 
     @property
     def world_size(self) -> int:
         """Number of ranks."""
         return self.nodes * self.nproc_per_node
+
+    def size_options(self, nodes: int) -> list[str]:
+        """Return the options that have a job of this plan start on ``nodes`` nodes."""
+        options = [f"--nodes={nodes}"]
+        # GPUs that are asked for in total, rather than for each node.
+        for total in (value for name, value in self.directives if name == "gpus"):
+            kind, colon, _ = total.rpartition(":")
+            options.append(f"--gpus={kind}{colon}{nodes * self.nproc_per_node}")
+        return options
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON's types."""
@@ -118,12 +140,25 @@ def plan(
     Raises:
         SpecError: The job asks for what the site does not have.
     """
-    partition = _partition(spec, profile)
-    nproc = _workers(spec, profile)
-    limit_s = _time_limit(spec, partition)
+    where = target(spec, profile)
+    nproc = _workers(spec, profile, where)
+    limit_s = _time_limit(spec, where)
+    check_limits(spec, profile, where, workers=nproc)
     job_name = f"{spec.name}-{hashlib.sha256(str(layout.root).encode()).hexdigest()[:8]}"
     slurm = profile.scheduler == "slurm"
-    directives = _directives(spec, profile, partition, nproc, limit_s, job_name, layout)
+    options = (
+        directives(
+            spec,
+            profile,
+            where,
+            workers=nproc,
+            limit_s=limit_s,
+            job_name=job_name,
+            layout=layout,
+        )
+        if slurm
+        else ()
+    )
     return LaunchPlan(
         run=spec.name,
         run_dir=str(layout.root),
@@ -132,9 +167,9 @@ def plan(
         scheduler=profile.scheduler,
         nodes=spec.nodes,
         nproc_per_node=nproc,
-        cpus_per_node=spec.cpus_per_node or profile.cpus_per_node,
+        cpus_per_node=where.cpus_per_node,
         workdir=spec.workdir or str(cwd),
-        directives=tuple(directives) if slurm else (),
+        directives=tuple(options),
         env=tuple(_environment(spec, profile).items()),
         modules=profile.modules + spec.modules,
         python=spec.python or python,
@@ -142,12 +177,16 @@ def plan(
         notice_signal=spec.notice.signal,
         steps_total=spec.train.steps if spec.train else None,
         policy=_policy(spec, nproc, seed=job_name),
-        cloud=partition.cloud or profile.cloud,
+        cloud=where.partition_profile.cloud or profile.cloud,
         stop_on_rebalance=profile.stop_on_rebalance,
         notice_lead_s=spec.notice.lead_s,
-        notice_s=_notice_s(spec, partition),
+        notice_s=_notice_s(spec, where.terms),
         preflight=bool(spec.preflight.checks),
         hang=spec.hang.limits(),
+        multi_node_env=tuple(profile.env_multi_node.items()),
+        prepend=tuple(profile.prepend.items()),
+        scripts=tuple((one.path, tuple(one.env.items())) for one in profile.scripts),
+        srun=tuple(profile.srun.items()),
     )
 
 
@@ -188,58 +227,28 @@ def _sizes(spec: JobSpec, nproc: int) -> tuple[int, ...]:
     return (spec.nodes, *fit)
 
 
-def _notice_s(spec: JobSpec, partition: PartitionProfile) -> int:
+def _notice_s(spec: JobSpec, terms: Terms) -> int:
     known = [spec.notice.lead_s]
-    if partition.preempt != "off" and partition.grace_s is not None:
-        known.append(partition.grace_s)
+    if terms.preempt != "off" and terms.grace_s is not None:
+        known.append(terms.grace_s)
     return min(known)
 
 
-def _partition(spec: JobSpec, profile: SiteProfile) -> PartitionProfile:
-    """Return what the profile knows of the partition; nothing of one it does not name."""
-    if profile.scheduler == "local":
-        _refuse_local(spec)
-    if profile.account_required and spec.account is None:
-        raise SpecError(f"account: the site {profile.name} needs one; add `account: ...`")
-    name = spec.partition or profile.default_partition
-    known = profile.partitions.get(name, PartitionProfile()) if name else PartitionProfile()
-    if known.max_nodes is not None and spec.nodes > known.max_nodes:
-        raise SpecError(
-            f"nodes: {spec.nodes} are more than the partition {name} allows ({known.max_nodes})"
-        )
-    return known
-
-
-def _refuse_local(spec: JobSpec) -> None:
-    if spec.nodes != 1:
-        raise SpecError(f"nodes: {spec.nodes} cannot be had on the site local; it is one machine")
-    options = ("partition", "account", "qos", "reservation", "constraint", "comment", "time_limit")
-    given = [name for name in options if getattr(spec, name) is not None]
-    if given:
-        raise SpecError(
-            f"{given[0]}: the site local has no Slurm; remove it or choose another site"
-        )
-
-
-def _workers(spec: JobSpec, profile: SiteProfile) -> int:
+def _workers(spec: JobSpec, profile: SiteProfile, where: Target) -> int:
+    gpu = where.gpu
     if spec.gpus_per_node is not None:
-        if profile.gpu is not None and spec.gpus_per_node > profile.gpu.per_node:
+        if gpu is not None and spec.gpus_per_node > gpu.per_node:
             raise SpecError(
                 f"gpus_per_node: {spec.gpus_per_node} are more than a node of {profile.name} has"
-                f" ({profile.gpu.per_node} x {profile.gpu.model})"
+                f" ({gpu.per_node} x {gpu.model})"
             )
         return spec.gpus_per_node
-    return profile.gpu.per_node if profile.gpu else 1
+    return gpu.per_node if gpu else 1
 
 
-def _time_limit(spec: JobSpec, partition: PartitionProfile) -> int | None:
-    """Return the limit in seconds: the job's, else the partition's, else the site's default."""
-    limit_s = spec.time_limit or partition.time_limit
-    if spec.time_limit and partition.time_limit and spec.time_limit > partition.time_limit:
-        raise SpecError(
-            f"time_limit: {slurm_time(spec.time_limit)} is more than the partition allows"
-            f" ({slurm_time(partition.time_limit)})"
-        )
+def _time_limit(spec: JobSpec, where: Target) -> int | None:
+    """Return the limit in seconds: the job's, else the most that its partition or QOS gives."""
+    limit_s = spec.time_limit or where.terms.time_limit
     if limit_s is not None and spec.notice.lead_s >= limit_s:
         raise SpecError(
             f"notice.lead_s: {spec.notice.lead_s} s reach beyond the time limit of {limit_s} s;"
@@ -248,73 +257,8 @@ def _time_limit(spec: JobSpec, partition: PartitionProfile) -> int | None:
     return limit_s
 
 
-def _directives(
-    spec: JobSpec,
-    profile: SiteProfile,
-    partition: PartitionProfile,
-    nproc: int,
-    limit_s: int | None,
-    job_name: str,
-    layout: RunLayout,
-) -> list[tuple[str, str]]:
-    # `%` starts a pattern in --output: a folder called 100%j would never be found again.
-    output = str(layout.output).replace("%", "%%")
-    cpus = spec.cpus_per_node or profile.cpus_per_node
-    options: list[tuple[str, str | None]] = [
-        ("job-name", job_name),
-        ("nodes", str(spec.nodes)),
-        ("ntasks-per-node", "1"),
-        ("cpus-per-task", str(cpus) if cpus else None),
-        _gpu_request(profile.gpu, nproc),
-        ("mem", f"{spec.mem_gib}G" if spec.mem_gib else None),
-        ("time", slurm_time(limit_s) if limit_s else None),
-        ("partition", spec.partition or profile.default_partition),
-        ("account", spec.account),
-        ("qos", spec.qos),
-        ("reservation", spec.reservation),
-        ("constraint", spec.constraint or partition.constraint),
-        ("comment", spec.comment or partition.comment),
-        ("exclude", ",".join(spec.exclude) or None),
-        ("signal", f"{spec.notice.signal}@{spec.notice.lead_s}"),
-        ("requeue", ""),
-        ("dependency", "singleton"),
-        ("open-mode", "append"),
-        ("output", output),
-    ]
-    return [(name, value) for name, value in options if value is not None]
-
-
-def _gpu_request(gpu: GpuProfile | None, count: int) -> tuple[str, str | None]:
-    if gpu is None:
-        return ("gres", None)
-    if gpu.request.endswith("-typed") and gpu.type is None:
-        raise SpecError(
-            f"the site profile asks for GPUs by type ({gpu.request}) and has no gpu.type"
-        )
-    forms: dict[str, tuple[str, str | None]] = {
-        "gpus-per-node": ("gpus-per-node", str(count)),
-        "gpus-per-node-typed": ("gpus-per-node", f"{gpu.type}:{count}"),
-        "gres": ("gres", f"gpu:{count}"),
-        "gres-typed": ("gres", f"gpu:{gpu.type}:{count}"),
-        "none": ("gres", None),
-    }
-    return forms[gpu.request]
-
-
-def slurm_time(seconds: int) -> str:
-    """Return ``seconds`` as sbatch reads them.
-
-    >>> slurm_time(131400), slurm_time(120)
-    ('1-12:30:00', '00:02:00')
-    """
-    minutes, second = divmod(seconds, 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    return (f"{days}-" if days else "") + f"{hour:02}:{minute:02}:{second:02}"
-
-
 def _environment(spec: JobSpec, profile: SiteProfile) -> dict[str, str]:
-    return {**_DEFAULT_ENV, **profile.env, **spec.env}
+    return {**_DEFAULT_ENV, **profile.env, **profile.env_host, **spec.env}
 
 
 def _program(spec: JobSpec, layout: RunLayout) -> tuple[str, ...]:
@@ -323,4 +267,4 @@ def _program(spec: JobSpec, layout: RunLayout) -> tuple[str, ...]:
     return ("-m", "orchestrator.trainer", str(layout.train))
 
 
-__all__ = ["LaunchPlan", "plan", "slurm_time"]
+__all__ = ["LaunchPlan", "plan"]

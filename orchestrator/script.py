@@ -8,6 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 from orchestrator import __version__, errors, resources
 from orchestrator.plan import LaunchPlan
 
+_JOB_ID = "${SLURM_JOB_ID}"
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 
 
@@ -18,6 +19,34 @@ def sh(text: object) -> str:
     plain/path 'two words; $(date)'
     """
     return shlex.quote(str(text))
+
+
+def value(text: str) -> str:
+    """Return the value of a variable as a word of bash in which only the job's id is expanded.
+
+    >>> print(value("/run/tcpx-${SLURM_JOB_ID}"), value("$HOME"))
+    /run/tcpx-"$job_id" '$HOME'
+    """
+    return '"$job_id"'.join(sh(part) if part else "" for part in text.split(_JOB_ID)) or "''"
+
+
+def before(text: str, name: str) -> str:
+    """Return ``text`` as a word of bash, before what the list of paths ``name`` holds already.
+
+    >>> print(before("/opt/lib", "LD_LIBRARY_PATH"))
+    /opt/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    """
+    return f"{value(text)}${{{name}:+:${name}}}"
+
+
+def option(pair: tuple[str, str]) -> str:
+    """Return one option as a word of bash.
+
+    >>> print(option(("mpi", "pmix")), option(("exclusive", "")), option(("cpu-bind", "a;b")))
+    --mpi=pmix --exclusive '--cpu-bind=a;b'
+    """
+    name, text = pair
+    return sh(f"--{name}={text}" if text else f"--{name}")
 
 
 def directive(pair: tuple[str, str]) -> str:
@@ -33,6 +62,9 @@ def directive(pair: tuple[str, str]) -> str:
         return f"--{name}={value}"
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'--{name}="{escaped}"'
+
+
+_FILTERS = {"sh": sh, "value": value, "before": before, "option": option, "directive": directive}
 
 
 def render(plan: LaunchPlan) -> dict[str, str]:
@@ -61,7 +93,7 @@ def fill(template: str, **values: object) -> str:
         keep_trailing_newline=True,
         autoescape=False,  # bash, not HTML; every value goes through sh or directive
     )
-    environment.filters.update(sh=sh, directive=directive)
+    environment.filters.update(_FILTERS)
     try:
         return environment.get_template(template).render(version=__version__, **values)
     except TemplateError as problem:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from orchestrator import script, store
 from orchestrator.errors import RunError, SpecError, SubmitError
-from orchestrator.fields import SbatchValue, Strict, TimeLimit, no_control, validate
-from orchestrator.plan import LaunchPlan, slurm_time
+from orchestrator.fields import SbatchValue, Strict, TimeLimit, no_control, slurm_time, validate
+from orchestrator.plan import LaunchPlan
 from orchestrator.scheduler import JobRecord, JobState, Scheduler
 from orchestrator.slurm import client, commands, parse
 

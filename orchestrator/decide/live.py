@@ -3,6 +3,7 @@
 from orchestrator.attempt import Attempt
 from orchestrator.classify import Cause, Verdict
 from orchestrator.decide import budget
+from orchestrator.decide.reasons import advice
 from orchestrator.decide.words import (
     Action,
     Exclude,
@@ -101,6 +102,7 @@ def _pending(job: JobRecord, seen: Observation, past: History, policy: Policy) -
         why = f"job {job.job_id} was requeued and waits for its begin time"
         return StartNow(job.job_id, job.restart, why)
     why = f"job {job.job_id} is pending: {job.reason or 'not yet looked at'}"
+    why += f" ({said})" if (said := advice(job.reason)) else ""
     # Slurm gives a job that it has just put back no reason until its scheduler comes by, or leaves
     # it that of its last end.
     soon = not job.reason or job.reason in _REASONS_OF_ENDS

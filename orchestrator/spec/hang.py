@@ -1,6 +1,6 @@
 """The `hang:` part of a job file: when an attempt that makes no progress is ended."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -25,6 +25,15 @@ class HangSpec(Strict):
     start_s: Seconds = Limits().start_s
     save_s: Seconds = Limits().save_s
     max_s: Seconds = Limits().max_s
+
+    @model_validator(mode="before")
+    @classmethod
+    def _switch(cls, data: Any) -> Any:
+        if isinstance(data, bool):
+            return {"enabled": data}
+        if isinstance(data, dict | cls):
+            return data
+        raise ValueError("write true, false, or the limits to change, such as {min_s: 600}")
 
     @model_validator(mode="after")
     def _in_order(self) -> "HangSpec":

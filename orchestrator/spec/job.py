@@ -22,6 +22,7 @@ from orchestrator.fields import (
     read_yaml,
     validate,
 )
+from orchestrator.options import SbatchOptions
 from orchestrator.spec.code import Code, CodeSpec
 from orchestrator.spec.hang import HangSpec
 from orchestrator.spec.preflight import CERTAIN, PreflightSpec
@@ -53,7 +54,9 @@ class JobSpec(Strict):
     reservation: SbatchValue | None = None
     constraint: SbatchValue | None = None
     comment: SbatchValue | None = None
+    preemptible: bool = False
     exclude: tuple[SbatchValue, ...] = ()
+    sbatch: SbatchOptions = Field(default_factory=dict)
     time_limit: TimeLimit | None = None
     workdir: Line | None = None
     python: Line | None = None

@@ -355,3 +355,17 @@ def test_a_requeue_that_is_refused_leaves_the_run_cancelled(
     with pytest.raises(SubmitError):
         control.requeue(run, store.load_plan(run))
     assert (store.read_json(run.cancelled) or {})["by"] == "alice"
+
+
+def test_a_node_is_left_out_before_the_delay_is_taken(cluster: Cluster, run: RunLayout) -> None:
+    """In one pass: the next one may come after the job has started there again."""
+    files = run.attempt(1)
+    files.reclaims.mkdir(parents=True)
+    start = {"job_id": "7", "restart": 0, "nodes": "n[1-2]", "started_at": NOW - 100}
+    files.start.write_text(json.dumps(start))
+    files.status.write_text('{"outcome": "stopped", "step": 3, "saved_step": 3}')
+    (files.reclaims / "node-1.json").write_text('{"node": "n2"}')
+    cluster.put(state=S.PENDING, reason="BeginTime", restart=1)
+    action = once(run).action
+    assert isinstance(action, Exclude)
+    assert action.nodes == ("n2",)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator import facts
+from orchestrator.classify import Cause, past_verdict
 from orchestrator.evidence import reading
 from orchestrator.layout import AttemptLayout, RunLayout
 
@@ -251,3 +252,22 @@ def test_the_newest_bandwidth_that_was_measured(run: RunLayout) -> None:
     assert (found.ranks, found.complete) == (16, False)
     run.attempt(3).bandwidth.write_text('{"ranks": 24')
     assert facts.bandwidth(run) == found
+
+
+def test_nodes_that_the_cloud_takes_back(run: RunLayout) -> None:
+    """Known by the name that Slurm has for them; any other content tells nothing."""
+    files = run.attempt(1)
+    files.reclaims.mkdir(parents=True)
+    files.start.write_text('{"job_id": "7", "nodes": "n[1-2]"}')
+    (files.reclaims / "node-1.json").write_text('{"node": "n2.cluster.local"}')
+    (files.reclaims / "node-0.json").write_text('{"node": 5}')
+    (files.reclaims / "node-2.json").write_text('{"node": "elsewhere"}')
+    found = facts.one(run, 1)
+    assert found is not None
+    assert found.reclaimed == ("n2",)
+    assert past_verdict(found).suspects == ("n2",)
+    files.status.write_text('{"outcome": "stopped", "step": 3, "saved_step": 3}')
+    stopped = facts.one(run, 1)
+    assert stopped is not None
+    verdict = past_verdict(stopped)
+    assert (verdict.cause, verdict.suspects) == (Cause.NOTICE, ("n2",))

@@ -81,3 +81,15 @@ def test_a_plan_reads_back_and_an_older_one_has_the_defaults() -> None:
 def test_mistakes(given: dict[str, float], words: str) -> None:
     with pytest.raises(SpecError, match=words):
         spec(hang=given)
+
+
+@pytest.mark.parametrize(
+    ("given", "limits"),
+    [
+        (False, Limits(enabled=False)),
+        (True, Limits()),
+        ({"min_s": 60}, Limits(min_s=60)),
+    ],
+)
+def test_a_job_switches_it(given: object, limits: Limits) -> None:
+    assert spec(hang=given).hang.limits() == limits

@@ -8,7 +8,7 @@ import yaml
 
 from orchestrator import resources
 from orchestrator.errors import ProfileError
-from orchestrator.profile import load_profile, shipped
+from orchestrator.profile import FabricProfile, load_profile, shipped
 
 from .builders import SITE
 
@@ -79,6 +79,14 @@ def test_a_home_that_is_not_there(tmp_path: Path) -> None:
         ({"confidence": "sure"}, "confidence"),
         ({"gpu": {"model": "H100", "per_node": 0}}, "gpu.per_node"),
         ({"gpu": {"model": "H100", "per_node": 4, "request": "tres"}}, "gpu.request"),
+        ({"gpu": {"model": "H100", "per_node": 4, "request": "gres-typed"}}, "there is no `type`"),
+        ({"options": {"--exclusive": True}}, "without dashes"),
+        ({"options": {"hint": "a b$"}}, "options.hint"),
+        ({"preemptible": {"grace_s": 3}}, "give the partition, the qos or the comment"),
+        ({"scripts": [{"path": "set_env.sh"}]}, "must be an absolute path"),
+        ({"container": {"runtime": "pyxis", "mounts": ["opt"]}}, "must be an absolute path"),
+        ({"container": {"runtime": "docker"}}, "container.runtime"),
+        ({"evidence": {"gpu": "scontrol show node"}}, "the profile says nothing of gpu"),
         ({"partitions": {"p": {"preempts": "off"}}}, "Did you mean 'preempt'?"),
         ({"partitions": {"p": {"preempt": False}}}, "partitions.p.preempt"),
         ({"partitions": {"p$": {}}}, "partitions.p$"),
@@ -142,3 +150,64 @@ def test_extending_goes_one_level(tmp_path: Path) -> None:
 def test_a_parent_that_is_none(tmp_path: Path, extends: object, words: str) -> None:
     write(tmp_path, **{**SITE, "extends": extends})
     assert words in complaint("own.yaml", tmp_path)
+
+
+def test_a_fact_has_the_most_exact_evidence(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        **{
+            **SITE,
+            "gpu": {"model": "H100", "per_node": 8},
+            "cpus_per_node": 96,
+            "evidence": {
+                "gpu": "the handbook",
+                "gpu.per_node": {"source": "a colleague", "confidence": "low"},
+            },
+        },
+    )
+    here = load_profile(str(path), base=tmp_path)
+    told = {fact: here.evidence_of(fact) for fact in here.facts()}
+    assert (told["gpu.model"].source, told["gpu.model"].confidence) == ("the handbook", "own")
+    assert (told["gpu.per_node"].source, told["gpu.per_node"].confidence) == ("a colleague", "low")
+    assert told["cpus_per_node"].source == here.source[0]
+    assert "name" not in told
+
+
+def test_inherited_facts_keep_their_source(tmp_path: Path) -> None:
+    parent = load_profile("kempner-h100", base=tmp_path)
+    changes: dict[str, Any] = {"gpu": {"per_node": 2}, "default_partition": "lab"}
+    told: dict[str, Any] = {
+        "source": ["seen by me"],
+        "confidence": "own",
+        "evidence": {"gpu": "nvidia-smi"},
+    }
+    mine = load_profile(
+        str(write(tmp_path, extends="kempner-h100", **changes, **told)), base=tmp_path
+    )
+    assert mine.source == ("seen by me", *parent.source)
+    assert mine.evidence_of("gpu.per_node").source == "nvidia-smi"
+    assert mine.evidence_of("gpu.model") == parent.evidence_of("gpu.model")
+    assert mine.evidence_of("default_partition").source == "seen by me"
+    assert mine.evidence_of("fabric.rate").confidence == "high"
+
+
+def test_a_profile_in_the_users_folder(tmp_path: Path) -> None:
+    """It goes before a shipped one, and may extend the one whose name it has."""
+    own = tmp_path / "sites"
+    own.mkdir()
+    write(own, "kempner-h100", extends="kempner-h100", default_partition="lab")
+    write(own, "mine", **{**SITE, "name": "mine"})
+    assert load_profile("kempner-h100", base=tmp_path, own=own).default_partition == "lab"
+    assert load_profile("kempner-h100", base=tmp_path).default_partition == "kempner_h100"
+    assert load_profile("mine", base=tmp_path, own=own).name == "mine"
+    with pytest.raises(ProfileError, match=r"yours in .*: kempner-h100, mine"):
+        load_profile("nowhere", base=tmp_path, own=own)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "names"),
+    [("infiniband", [], ("IB*",)), ("efa", ["X"], ("X",)), ("none", [], ())],
+)
+def test_the_names_of_the_network(kind: str, given: list[str], names: tuple[str, ...]) -> None:
+    fabric = FabricProfile.model_validate({"kind": kind, "networks": given})
+    assert fabric.names == names

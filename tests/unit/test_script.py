@@ -12,7 +12,7 @@ from orchestrator import resources
 from orchestrator.errors import TemplateError
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
-from orchestrator.script import directive, render, sh
+from orchestrator.script import before, directive, option, render, sh, value
 
 from .builders import plan, site, spec
 
@@ -96,10 +96,42 @@ def test_every_value_in_the_templates_is_quoted_or_known_to_be_plain() -> None:
         for path in TEMPLATES.iterdir()
         for expression in re.findall(r"\{\{(.*?)\}\}", path.read_text())
     }
-    loose = {e for e in found if not re.search(r"\|\s*(sh|directive)$", e)} - PLAIN
+    loose = {
+        e for e in found if not re.search(r"\|\s*(sh|directive|value|option|before\(name\))$", e)
+    } - PLAIN
     assert loose == {
         f'{words} | map("sh") | join(" ")' for words in ("plan.program", "job.command")
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("", "''"),
+        ("a b", "'a b'"),
+        ("$HOME", "'$HOME'"),
+        ("${SLURM_JOB_ID}", '"$job_id"'),
+        ("/run/x-${SLURM_JOB_ID}/$(date)", "/run/x-\"$job_id\"'/$(date)'"),
+    ],
+)
+def test_the_value_of_a_variable(text: str, word: str) -> None:
+    assert value(text) == word
+
+
+def test_a_path_before_others() -> None:
+    assert before("/a b", "PATH") == "'/a b'${PATH:+:$PATH}"
+
+
+@pytest.mark.parametrize(
+    ("pair", "word"),
+    [
+        (("mpi", "pmix"), "--mpi=pmix"),
+        (("exclusive", ""), "--exclusive"),
+        (("cpu-bind", "a;$(b)"), "'--cpu-bind=a;$(b)'"),
+    ],
+)
+def test_an_option_of_srun(pair: tuple[str, str], word: str) -> None:
+    assert option(pair) == word
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,111 @@
+"""Find and read a site profile: a shipped one, one of the user's folder, or a file."""
+
+from pathlib import Path
+from typing import Any
+
+from orchestrator import resources
+from orchestrator.errors import ProfileError
+from orchestrator.fields import read_yaml, validate
+from orchestrator.profile.schema import SiteProfile, facts_of
+
+
+def shipped() -> list[str]:
+    """Return the names of the profiles that come with fsdpq, sorted."""
+    entries = resources.root("site").iterdir()
+    return sorted(e.name.removesuffix(".yaml") for e in entries if e.name.endswith(".yaml"))
+
+
+def own_names(own: Path | None) -> list[str]:
+    """Return the names of the profiles in the user's folder, sorted; none where there is none."""
+    try:
+        return sorted(path.stem for path in own.glob("*.yaml")) if own else []
+    except OSError:
+        return []
+
+
+def load_profile(site: str, *, base: Path, own: Path | None = None) -> SiteProfile:
+    """Return the profile called ``site``: a name, or a path to a file of the user's.
+
+    A profile of the user's folder goes before a shipped one of that name, and may extend it.
+
+    Args:
+        site: A name, or a path, which has a slash or ends in .yaml.
+        base: What relative paths are relative to.
+        own: The user's folder of profiles.
+
+    Raises:
+        ProfileError: There is no such profile, or it cannot be used.
+    """
+    return read_profile(locate(site, base=base, own=own), own=own)
+
+
+def read_profile(path: Path, *, own: Path | None = None) -> SiteProfile:
+    """Return the profile in the file ``path``.
+
+    Raises:
+        ProfileError: It cannot be used.
+    """
+    data = read_yaml(path, error=ProfileError)
+    if (parent := data.get("extends")) is not None:
+        data = _extend(parent, data, path=path, own=own)
+    return validate(SiteProfile, data, where=path, error=ProfileError)
+
+
+def locate(site: str, *, base: Path, own: Path | None = None) -> Path:
+    """Return the file of the profile called ``site``; a path may lead to nothing.
+
+    Raises:
+        ProfileError: There is no profile of that name.
+    """
+    if site.endswith((".yaml", ".yml")) or "/" in site:
+        try:
+            return base / Path(site).expanduser()
+        except RuntimeError as problem:  # ~somebody who has no home here
+            raise ProfileError(f"site: {site}: {problem}") from None
+    if own is not None and site in own_names(own):
+        return own / f"{site}.yaml"
+    if site in shipped():
+        return Path(str(resources.root("site").joinpath(f"{site}.yaml")))
+    mine = f"; yours in {own}: {', '.join(own_names(own))}" if own_names(own) else ""
+    raise ProfileError(
+        f"site: there is no profile {site!r}; shipped ones: {', '.join(shipped())}{mine}."
+        " For one of your own give the path of its file; `fsdpq sites detect` writes one"
+    )
+
+
+def _extend(name: object, data: dict[str, Any], *, path: Path, own: Path | None) -> dict[str, Any]:
+    """Lay ``data`` over its parent: one level, mappings merged, everything else replaced."""
+    if not isinstance(name, str):
+        raise ProfileError(f"{path}: extends: must name a profile")
+    # One's own may have the name of the shipped one that it changes.
+    others = None if own is not None and path == own / f"{name}.yaml" else own
+    where = locate(name, base=path.parent, own=others)
+    base = read_yaml(where, error=ProfileError)
+    if "extends" in base:
+        raise ProfileError(f"{path}: extends: {name!r} extends another one; one level is allowed")
+    parent = validate(SiteProfile, base, where=where, error=ProfileError)
+    return _merge(base, data) | _sources(parent, data, path)
+
+
+def _sources(parent: SiteProfile, data: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return where the facts of both come from: each keeps the source of who says it."""
+    given, own = data.get("source", []), data.get("evidence", {})
+    if not isinstance(given, list) or not isinstance(own, dict):
+        return {}  # the check of the whole says what is wrong with it
+    said = dict.fromkeys(facts_of(data), {"source": str(path)} if not given else None)
+    evidence = {fact: parent.evidence_of(fact).model_dump() for fact in parent.facts()}
+    for fact, source in said.items():
+        evidence.pop(fact, None)
+        if source is not None:
+            evidence[fact] = source
+    others = [line for line in parent.source if line not in given]
+    return {"source": given + others, "evidence": evidence | own}
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        both = isinstance(old, dict) and isinstance(value, dict)
+        merged[key] = _merge(old, value) if both else value  # type: ignore[arg-type]
+    return merged

@@ -1,0 +1,157 @@
+"""Where a job goes on its site: partition, QOS and their terms together. Pure."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.errors import SpecError
+from orchestrator.fields import slurm_time
+from orchestrator.profile import (
+    GpuProfile,
+    PartitionProfile,
+    PreemptibleProfile,
+    QosProfile,
+    SiteProfile,
+    Terms,
+)
+from orchestrator.spec.job import JobSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a job asks for, and what is known of it.
+
+    Attributes:
+        terms: Of the partition, with what the QOS says in its place.
+        partition_profile: What the site says of the partition.
+        gpu: What its nodes have; None on a site without GPUs.
+    """
+
+    partition: str | None
+    qos: str | None
+    comment: str | None
+    constraint: str | None
+    terms: Terms
+    partition_profile: PartitionProfile
+    gpu: GpuProfile | None
+    cpus_per_node: int | None
+
+
+def target(spec: JobSpec, profile: SiteProfile) -> Target:
+    """Return where ``spec`` goes on the site ``profile``; nothing is known of what it lacks.
+
+    Raises:
+        SpecError: The site does not have what the job asks for.
+    """
+    if profile.scheduler == "local":
+        _refuse_local(spec)
+    cheap = _preemptible(spec, profile)
+    name = spec.partition or (cheap and cheap.partition) or profile.default_partition
+    known = profile.partitions.get(name, PartitionProfile()) if name else PartitionProfile()
+    qos = spec.qos or (cheap and cheap.qos) or known.qos or profile.default_qos
+    granted = profile.qos.get(qos, QosProfile()) if qos else QosProfile()
+    return Target(
+        partition=name,
+        qos=qos,
+        comment=spec.comment or (cheap and cheap.comment) or known.comment,
+        constraint=spec.constraint or known.constraint or profile.constraint,
+        terms=_together(known, granted, *([cheap] if cheap else [])),
+        partition_profile=known,
+        gpu=known.gpu or profile.gpu,
+        cpus_per_node=spec.cpus_per_node or known.cpus_per_node or profile.cpus_per_node,
+    )
+
+
+def check_limits(spec: JobSpec, profile: SiteProfile, where: Target, *, workers: int) -> None:
+    """Refuse a job that its partition, QOS or quota could never start.
+
+    Args:
+        spec: The job.
+        profile: Its site.
+        where: Where it goes.
+        workers: GPUs on a node.
+
+    Raises:
+        SpecError: It needs an account, or more nodes, time or GPUs than there can be.
+    """
+    if profile.account_required and spec.account is None:
+        form = f" of the form {profile.account_form}" if profile.account_form else ""
+        raise SpecError(f"account: the site {profile.name} needs one{form}; add `account: ...`")
+    terms, place = where.terms, _place(where)
+    if terms.max_nodes is not None and spec.nodes > terms.max_nodes:
+        raise SpecError(f"nodes: {spec.nodes} are more than {place} allows ({terms.max_nodes})")
+    _check_time(spec, terms, place)
+    if where.gpu is not None:
+        _check_quotas(spec, profile, where, spec.nodes * workers)
+
+
+def _place(where: Target) -> str:
+    partition = f"the partition {where.partition}" if where.partition else "the default partition"
+    return f"{partition} with the QOS {where.qos}" if where.qos else partition
+
+
+def _check_time(spec: JobSpec, terms: Terms, place: str) -> None:
+    asked = spec.time_limit
+    if asked and terms.time_limit and asked > terms.time_limit:
+        raise SpecError(
+            f"time_limit: {slurm_time(asked)} is more than {place} allows"
+            f" ({slurm_time(terms.time_limit)})"
+        )
+    if asked and terms.min_time_limit and asked < terms.min_time_limit:
+        raise SpecError(
+            f"time_limit: {slurm_time(asked)} is less than {place} takes"
+            f" ({slurm_time(terms.min_time_limit)})"
+        )
+
+
+def _check_quotas(spec: JobSpec, profile: SiteProfile, where: Target, gpus: int) -> None:
+    most = [(where.terms.max_gpus_per_user, f"{_place(where)} gives a user")]
+    for quota in profile.quotas:
+        if not quota.partitions or where.partition in quota.partitions:
+            most.append((quota.gpus_per_user, f"{profile.name} gives a user"))
+            most.append((quota.gpus_per_account, f"{profile.name} gives an account"))
+    for limit, who in most:
+        if limit is not None and gpus > limit:
+            raise SpecError(
+                f"nodes: {spec.nodes} have {gpus} GPUs, which is more than {who} ({limit}); the"
+                " job would wait for ever: ask for fewer"
+            )
+
+
+def _refuse_local(spec: JobSpec) -> None:
+    if spec.nodes != 1:
+        raise SpecError(f"nodes: {spec.nodes} cannot be had on the site local; it is one machine")
+    options = ("partition", "account", "qos", "reservation", "constraint", "comment", "time_limit")
+    given = [name for name in options if getattr(spec, name) is not None]
+    given += [name for name in ("sbatch", "preemptible") if getattr(spec, name)]
+    if given:
+        raise SpecError(
+            f"{given[0]}: the site local has no Slurm; remove it or choose another site"
+        )
+
+
+def _preemptible(spec: JobSpec, profile: SiteProfile) -> PreemptibleProfile | None:
+    if not spec.preemptible:
+        return None
+    cheap = profile.preemptible
+    if cheap is None:
+        raise SpecError(
+            f"preemptible: the profile of {profile.name} does not say how to ask for it; leave it"
+            " out, and name the partition or QOS"
+        )
+    for key in ("partition", "qos", "comment"):
+        theirs, ours = getattr(spec, key), getattr(cheap, key)
+        if theirs is not None and ours is not None and theirs != ours:
+            raise SpecError(
+                f"preemptible: asks {profile.name} with the {key} {ours}, and `{key}: {theirs}`"
+                " says otherwise; leave one of the two out"
+            )
+    return cheap
+
+
+def _together(*parts: Terms) -> Terms:
+    """Return what all parts grant together; a later one goes before an earlier one."""
+    granted: dict[str, Any] = {}
+    for part in parts:
+        given = part.model_fields_set & Terms.model_fields.keys()
+        granted |= {name: getattr(part, name) for name in given}
+    return Terms.model_construct(**granted)

@@ -1,0 +1,148 @@
+"""Where a job goes: partition, QOS, terms and limits; what a site wants and what it forbids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import SpecError
+from orchestrator.plan import LaunchPlan
+from orchestrator.target import Target, target
+
+from .builders import plan, site, spec
+
+GPU = {"model": "H100", "per_node": 8}
+SITE: dict[str, Any] = {
+    "gpu": GPU,
+    "cpus_per_node": 96,
+    "default_partition": "gpu",
+    "constraint": "ib",
+    "partitions": {
+        "gpu": {"time_limit": "1-0", "preempt": "off", "qos": "normal"},
+        "a100": {"gpu": {"model": "A100", "per_node": 4, "request": "gres"}, "cpus_per_node": 64},
+        "cheap": {"preempt": "requeue", "grace_s": 30, "constraint": "h100"},
+    },
+    "qos": {
+        "normal": {},
+        "long": {"time_limit": "7-0", "max_nodes": 2},
+        "scavenge": {"preempt": "cancel", "grace_s": 300, "min_time_limit": "1:00:00"},
+    },
+}
+
+
+def goes(job: dict[str, Any], **at: Any) -> Target:
+    return target(spec(**job), site(**{**SITE, **at}))
+
+
+def options(job: dict[str, Any], **at: Any) -> dict[str, str]:
+    made: LaunchPlan = plan(spec(**job), site(**{**SITE, **at}))
+    return dict(made.directives)
+
+
+def complaint(job: dict[str, Any], **at: Any) -> str:
+    with pytest.raises(SpecError) as caught:
+        plan(spec(**job), site(**{**SITE, **at}))
+    return str(caught.value)
+
+
+def test_the_partition_names_its_qos_constraint_and_gpus() -> None:
+    default, other = goes({}), goes({"partition": "a100"})
+    assert (default.partition, default.qos, default.constraint) == ("gpu", "normal", "ib")
+    assert (other.qos, other.constraint) == (None, "ib")
+    assert (other.gpu and other.gpu.per_node, other.cpus_per_node) == (4, 64)
+    assert options({"partition": "a100", "nodes": 2})["gres"] == "gpu:4"
+    assert goes({"partition": "cheap"}).constraint == "h100"
+    assert goes({"partition": "cheap"}, default_qos="normal").qos == "normal"
+
+
+def test_what_a_qos_says_goes_before_the_partition() -> None:
+    terms = goes({"qos": "long"}).terms
+    assert (terms.time_limit, terms.max_nodes, terms.preempt) == (7 * 86400, 2, "off")
+    terms = goes({"partition": "cheap", "qos": "scavenge"}).terms
+    assert (terms.preempt, terms.grace_s) == ("cancel", 300)
+    assert plan(spec(qos="scavenge"), site(**SITE)).notice_s == 120  # the lead is less
+
+
+@pytest.mark.parametrize(
+    ("way", "expected"),
+    [
+        ({"partition": "cheap"}, {"partition": "cheap", "qos": None, "comment": None}),
+        ({"qos": "scavenge"}, {"partition": "gpu", "qos": "scavenge", "comment": None}),
+        (
+            {"comment": "preemption=yes;requeue=true"},
+            {"partition": "gpu", "qos": "normal", "comment": "preemption=yes;requeue=true"},
+        ),
+    ],
+)
+def test_how_what_is_cheap_is_asked_for(way: dict[str, str], expected: dict[str, Any]) -> None:
+    cheap = {**way, "preempt": "requeue", "exempt_s": 600}
+    found = goes({"preemptible": True}, preemptible=cheap)
+    assert {key: getattr(found, key) for key in expected} == expected
+    assert (found.terms.preempt, found.terms.exempt_s) == ("requeue", 600)
+    assert goes({}, preemptible=cheap).terms.preempt == "off"
+
+
+def test_what_is_cheap_cannot_be_had() -> None:
+    assert "does not say how" in complaint({"preemptible": True})
+    both = complaint({"preemptible": True, "partition": "gpu"}, preemptible={"partition": "cheap"})
+    assert "`partition: gpu` says otherwise" in both
+
+
+@pytest.mark.parametrize(
+    ("job", "at", "words"),
+    [
+        ({"qos": "long", "nodes": 3}, {}, "partition gpu with the QOS long allows (2)"),
+        ({"qos": "scavenge", "time_limit": "30"}, {}, "00:30:00 is less than"),
+        ({"time_limit": "2-0"}, {}, "2-00:00:00 is more than the partition gpu"),
+        ({"nodes": 3}, {"quotas": [{"gpus_per_user": 16}]}, "24 GPUs, which is more than"),
+        ({"nodes": 3}, {"quotas": [{"gpus_per_account": 16}]}, "gives an account (16)"),
+        ({}, {"account_required": True, "account_form": "a_<lab>"}, "of the form a_<lab>"),
+        ({"sbatch": {"hint": "x"}}, {"forbidden": {"hint": "no"}}, "sbatch.hint: here forbids"),
+        ({"partition": "gpu"}, {"forbidden": {"partition": "by GPU"}}, "partition: here forbids"),
+        ({"mem_gib": 3}, {"forbidden": {"mem": "whole nodes"}}, "--mem: whole nodes; remove it"),
+    ],
+)
+def test_what_cannot_be_had(job: dict[str, Any], at: dict[str, Any], words: str) -> None:
+    where = {**SITE, "partitions": {**SITE["partitions"], "gpu": {"time_limit": "1-0"}}, **at}
+    assert words in complaint(job, **where)
+
+
+def test_a_quota_of_other_partitions_does_not_count() -> None:
+    quota = [{"gpus_per_user": 8, "partitions": ["a100"]}]
+    assert options({"nodes": 4}, quotas=quota)["nodes"] == "4"
+
+
+def test_options_of_the_site_and_of_the_job() -> None:
+    at = {"options": {"exclusive": True, "hint": "nomultithread"}, "memory": "all"}
+    found = options({"sbatch": {"hint": "multithread", "mail-type": "END"}}, **at)
+    assert (found["exclusive"], found["mem"]) == ("", "0")
+    assert (found["hint"], found["mail-type"]) == ("multithread", "END")
+    assert options({"mem_gib": 7}, **at)["mem"] == "7G"
+
+
+def test_what_a_site_forbids_is_left_out() -> None:
+    found = options({}, forbidden={"partition": "by GPU", "cpus-per-task": "whole nodes"})
+    assert not {"partition", "cpus-per-task"} & found.keys()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"dependency": "none"}, "cannot be changed"),
+        ({"time": "3"}, "use the key `time_limit`"),
+        ({"Mail": "x"}, "no long option"),
+        ({"mail-user": "a$b"}, "expands no variables"),
+    ],
+)
+def test_options_that_are_not_the_jobs(given: dict[str, str], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        spec(sbatch=given)
+
+
+def test_gpus_in_total_follow_the_number_of_nodes() -> None:
+    at = {"gpu": {**GPU, "request": "gpus-typed", "type": "h100"}}
+    made = plan(spec(nodes=4), site(**{**SITE, **at}))
+    assert dict(made.directives)["gpus"] == "h100:32"
+    assert made.size_options(3) == ["--nodes=3", "--gpus=h100:24"]
+    assert plan(spec(nodes=4), site(**SITE)).size_options(3) == ["--nodes=3"]
