@@ -228,6 +228,7 @@ def _policy(spec: JobSpec, nproc: int, *, seed: str) -> Policy:
         micro_batch=spec.train.micro_batch if spec.train else 1,
         exclude_after=restart.bad_nodes.after,
         forget_s=restart.bad_nodes.forget_s,
+        let_go_s=restart.bad_nodes.patience_s,
         max_excluded=restart.bad_nodes.at_most,
         sizes=_sizes(spec, nproc),
         patience_s=elastic.patience_s if elastic else 0.0,

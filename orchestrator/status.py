@@ -46,6 +46,7 @@ def of(sight: Sight, action: Action, *, whole: bool = False) -> Status:
         submitted_at=times[0] if times else None,
         books=Books(metrics=lines, saves=store.read_lines(layout.saves)) if whole else None,
         environment_changes=facts.environment_changes(layout) if whole else (),
+        bandwidth=facts.bandwidth(layout) if whole else None,
     )
 
 

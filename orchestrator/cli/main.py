@@ -26,6 +26,7 @@ _COMMANDS = {
     "requeue": "act",
     "drill": "act",
     "sites": "sites",
+    "diagnose": "bench",
 }
 _HELP = {
     "render": "Write the scripts of a job; submit nothing.",
@@ -38,6 +39,7 @@ _HELP = {
     "requeue": "Save, then start again now.",
     "drill": "Rehearse a preemption and report what was lost.",
     "sites": "Site profiles: what there are, and what they say.",
+    "diagnose": "Measure the bandwidth between the nodes of a job.",
 }
 
 

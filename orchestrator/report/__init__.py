@@ -1,5 +1,6 @@
 """What is shown of runs and sites, as data and as text. Pure."""
 
+from orchestrator.report.bandwidth import table as bandwidth_table
 from orchestrator.report.columns import columns
 from orchestrator.report.data import Status, state, status
 from orchestrator.report.rehearsal import DrillReport, drill
@@ -17,6 +18,7 @@ __all__ = [
     "DrillReport",
     "Status",
     "Told",
+    "bandwidth_table",
     "columns",
     "details",
     "drill",

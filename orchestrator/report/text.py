@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from orchestrator.nodes import describe
+from orchestrator.report import bandwidth
 from orchestrator.report.books import ledger_lines
 from orchestrator.report.columns import columns
 from orchestrator.report.data import Status
@@ -56,6 +57,8 @@ def details(item: Status) -> str:
         lines.append(f"left out: {describe(item.bad_nodes)}")
     if item.spread is not None:
         lines.append(f"attempt {item.attempt} {item.spread}")
+    if item.bandwidth is not None:
+        lines += bandwidth.lines(item.bandwidth)
     if item.hang is not None:
         lines.append(f"hangs: {item.hang}")
     if item.straggler is not None:

@@ -181,6 +181,10 @@ class Cluster(Queue):
         """Put a host back on the network."""
         self._hosts[name].plug_cable()
 
+    def throttle(self, name: str, rate: str) -> None:
+        """Let a host's cable carry ``rate`` and no more, such as "20mbit"; `reset` ends it."""
+        self._hosts[name].throttle(rate)
+
     def boot(self, *names: str, timeout: float = 60) -> None:
         """Bring hosts back from whatever state; returns when Slurm takes them for idle."""
         self.revive(*names)
@@ -191,6 +195,7 @@ class Cluster(Queue):
         for name in names:
             self._hosts[name].power_on()
             self._hosts[name].plug_cable()
+            self._hosts[name].unthrottle()
             if name in self.nodes:
                 self._hosts[name].start_slurmd()
 
