@@ -256,6 +256,7 @@ def _exclude(sight: Sight, action: Exclude, scheduler: Scheduler) -> str:
         store.append(sight.layout, "refused", what="exclude", job_id=action.job_id, why=why)
         return why
     said = {"job_id": action.job_id, "nodes": list(action.nodes), "told": list(told)}
+    said |= {"let_go": list(action.let_go)} if action.let_go else {}
     store.append(sight.layout, "excluded", **said, why=action.why)
     return action.why
 

@@ -105,6 +105,8 @@ class _Reader:
 
     def on_excluded(self, event: Event) -> None:
         self.excluded.append((str(event.get("job_id")), _texts(event.get("nodes"))))
+        forgiven = _texts(event.get("let_go"))
+        self.suspicions = [s for s in self.suspicions if s.proof or s.node not in forgiven]
 
 
 def history(events: Iterable[Event]) -> History:

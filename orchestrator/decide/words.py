@@ -135,11 +135,16 @@ class Over:
 
 @dataclass(frozen=True, slots=True)
 class Exclude:
-    """Have a pending job leave out these nodes, and no others, of those that are suspected."""
+    """Have a pending job leave out these nodes, and no others, of those that are suspected.
+
+    Attributes:
+        let_go: Nodes that are no longer suspected.
+    """
 
     job_id: str
     nodes: tuple[str, ...]
     why: str
+    let_go: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
