@@ -16,6 +16,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Command -> module. Only the module of the command that is called gets imported: help stays quick.
 _COMMANDS = {
+    "init": "init",
+    "sites": "sites",
     "render": "submit",
     "submit": "submit",
     "status": "look",
@@ -27,6 +29,8 @@ _COMMANDS = {
     "drill": "act",
 }
 _HELP = {
+    "init": "Write a first job file for this cluster.",
+    "sites": "Site profiles: write one of this cluster.",
     "render": "Write the scripts of a job; submit nothing.",
     "submit": "Start a run.",
     "status": "Show runs and attempts, and what happens next.",
