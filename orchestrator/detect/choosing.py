@@ -11,6 +11,8 @@ from orchestrator.fields import sbatch_value
 from orchestrator.slurm.cluster import Cluster
 from orchestrator.slurm.inventory import Partition
 
+_NO_LIMIT_S = 1 << 40
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
@@ -93,9 +95,8 @@ def most_nodes(one: Usable) -> int:
 
 
 def _preference(one: Usable) -> tuple[int, int, int]:
-    longest = one.partition.max_time_s
     rank = one.gpus.rank if one.gpus else 99
-    return (rank, -most_nodes(one), 0 if longest is None else -longest)
+    return (rank, -most_nodes(one), -(one.partition.max_time_s or _NO_LIMIT_S))
 
 
 def why_default(default: Usable, wish: Wish) -> str:

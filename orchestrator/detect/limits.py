@@ -46,15 +46,15 @@ def put_qos(draft: Draft, at: Path, qos: Qos, partitions: Sequence[Partition]) -
     """Add the limits of a QOS that a job may name."""
     where = f"sacctmgr show qos {qos.name}"
     if qos.max_gpus:
-        draft.put((*at, "max_gpus_per_user"), qos.max_gpus, f"{where}: gres/gpu")
+        draft.put((*at, "max_gpus_per_user"), qos.max_gpus, where)
     if qos.max_nodes and _is_least(qos.max_nodes, (one.max_nodes for one in partitions)):
-        draft.put((*at, "max_nodes"), qos.max_nodes, f"{where}: node")
+        draft.put((*at, "max_nodes"), qos.max_nodes, where)
     if qos.max_wall_s is None:
         return
     limits = [one.max_time_s for one in partitions]
     text = slurm_time(qos.max_wall_s)
     if qos.beyond_partition or _is_least(qos.max_wall_s, limits):
-        draft.put((*at, "time_limit"), text, f"{where}: MaxWall")
+        draft.put((*at, "time_limit"), text, where)
     else:
         note = f"MaxWall is {text}; where a partition has a shorter limit, that one holds"
         draft.put((*at, "note"), note, where)
