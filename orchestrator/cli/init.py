@@ -69,9 +69,12 @@ def init_command(
         raise SpecError(f"{path}: is there already; --force writes it anew")
     where = _site(site, quiet=as_json)
     ask = _Asker(yes=yes)
-    program = _script(ask, script, directory)
     known = Answers(name="x", site=where.word, partition=partition)
-    several = _nodes(ask, nodes, known, where.profile)
+    most = first_job.most_nodes(where.profile, first_job.partition_of(known, where.profile))
+    if most is not None and nodes is not None and nodes > most:
+        raise SpecError(f"--nodes: {nodes} are more than {where.profile.name} gives a job ({most})")
+    program = _script(ask, script, directory)
+    several = _nodes(ask, nodes, most)
     answers = Answers(
         name=name or first_job.run_name(directory.absolute().name),
         site=where.word,
@@ -155,10 +158,12 @@ def _script(ask: _Asker, given: str | None, directory: Path) -> str | None:
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
-def _nodes(ask: _Asker, given: int | None, known: Answers, profile: SiteProfile) -> int:
-    most = first_job.most_nodes(profile, first_job.partition_of(known, profile))
-    if most is not None and given is not None and given > most:
-        raise SpecError(f"--nodes: {given} are more than {profile.name} gives a job there ({most})")
+def _nodes(ask: _Asker, given: int | None, most: int | None) -> int:
+    """Return how many nodes.
+
+    Raises:
+        SpecError: The answer is no such number.
+    """
     if given is not None or most == 1:
         return given or 1
     upto = f", up to {most}" if most else ""

@@ -73,7 +73,7 @@ def number(text: str | None) -> int | None:
     >>> number("10 sec"), number("UNLIMITED"), number("4(x2)")
     (10, None, 4)
     """
-    found = re.match(r"\d{1,15}(?![\d.])", value(text) or "")
+    found = re.match(r"\d{1,15}(?![^\s(])", value(text) or "")
     return int(found[0]) if found else None
 
 
