@@ -87,9 +87,9 @@ def test_its_profile_submits_a_job_unchanged(user: FsdpqUser) -> None:
         user.cluster.run(["sbatch", "--test-only", str(script)], cwd=user.home)
     run = user.count("whole", [20, 0.05, 5], site="fsdpq")
     user.cluster.wait_for(run.finished.exists, STARTS_S, "it runs to its end")
-    script = run.script.read_text()
-    assert "#SBATCH --gpus-per-node=2\n" in script
-    assert "#SBATCH --partition=spot\n" in script
+    submitted = run.script.read_text()
+    assert "#SBATCH --gpus-per-node=2\n" in submitted
+    assert "#SBATCH --partition=spot\n" in submitted
 
 
 def test_it_does_not_write_over_a_profile(user: FsdpqUser) -> None:
