@@ -16,6 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Command -> module. Only the module of the command that is called gets imported: help stays quick.
 _COMMANDS = {
+    "init": "init",
     "render": "submit",
     "submit": "submit",
     "status": "look",
@@ -29,6 +30,7 @@ _COMMANDS = {
     "diagnose": "bench",
 }
 _HELP = {
+    "init": "Write a first job file for this cluster.",
     "render": "Write the scripts of a job; submit nothing.",
     "submit": "Start a run.",
     "status": "Show runs and attempts, and what happens next.",

@@ -227,4 +227,5 @@ def test_all_templates_are_used(templates: Path) -> None:
         "train.sbatch.j2",
         "node.sh.j2",
         "watch.sbatch.j2",
+        "probe.sh.j2",
     }
