@@ -35,8 +35,9 @@ _OF_BASH = re.compile(
 )
 # ... and the scripts in templates/ keep their own values in these.
 _OF_SCRIPTS = re.compile(
-    "FSDPQ_.*|attempt|attempt_dir|caught|check|child|code|hosts|idle|job_id|left|local_dir|mark"
-    "|monitor|node|nodes|note|notice|noticed|pending|restart|run_dir|state|status|step|tie|try|unfit"
+    "FSDPQ_.*|attempt|attempt_dir|carried|caught|check|child|code|environment|file|hosts|idle|image"
+    "|job_id|left|local_dir|mark|monitor|mounts|node|nodes|note|notice|noticed|pending|restart"
+    "|run_dir|state|status|step|tie|try|unfit|variable|within"
 )
 
 

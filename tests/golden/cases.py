@@ -13,7 +13,7 @@ from orchestrator import script
 from orchestrator.errors import SpecError
 from orchestrator.fields import read_yaml, validate
 from orchestrator.layout import RunLayout
-from orchestrator.profile import load_profile
+from orchestrator.profile import ContainerProfile, load_profile
 from orchestrator.spec.job import JobSpec
 from orchestrator.watch_job import Options, describe
 
@@ -25,6 +25,7 @@ TRAIN = {
     "steps": 5000,
     "global_batch": 64,
 }
+SMALL = {"nodes": 2, "account": "lab", "time_limit": "12:00:00"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,8 @@ class Case:
 
     site: str
     job: dict[str, Any] = field(default_factory=dict)
+    # What the site's profile says of containers; only the batch script of these is kept.
+    container: dict[str, Any] | None = None
 
 
 CASES = {
@@ -69,16 +72,66 @@ CASES = {
             "args": ["--name", "a b", "--lr=1e-4"],
         },
     ),
+    # The first of them shows node.sh in a container as well.
+    "container-pyxis": Case(
+        site="kempner-h100",
+        job={**SMALL, "train": TRAIN, "container": "/images/torch.sqsh"},
+        container={
+            "runtime": "pyxis",
+            "mounts": ["/var/tmp", "/run/tcpx-${SLURM_JOB_ID}"],
+            "pass_env": ["OMPI_*"],
+            "options": ["--no-container-mount-home"],
+            "env": {"NCCL_PLUGIN": "/run/tcpx-${SLURM_JOB_ID}/lib"},
+        },
+    ),
+    "container-apptainer": Case(
+        site="kempner-a100",
+        job={
+            **SMALL,
+            "script": "/n/lab/train.py",
+            "env": {"PROMPT": "it's $5; `really`"},
+            "container": {
+                "image": "/images/torch.sif",
+                "mounts": ["/n/data:/data:ro"],
+                "options": ["--writable-tmpfs"],
+            },
+        },
+        container={"runtime": "apptainer"},
+    ),
+    "container-shifter": Case(
+        site="kempner-a100",
+        job={
+            **SMALL,
+            "script": "/n/lab/train.py",
+            "container": {"image": "docker:nersc/pytorch:24.06", "mounts": ["/n/data:/data"]},
+        },
+        container={"runtime": "shifter", "options": ["--module=gpu,nccl-2.18"]},
+    ),
+    "container-podman-hpc": Case(
+        site="kempner-a100",
+        job={**SMALL, "script": "/n/lab/train.py", "container": "docker.io/pytorch/pytorch:2.11"},
+        container={"runtime": "podman-hpc", "options": ["--nccl"]},
+    ),
+    "container-edf": Case(
+        site="kempner-h100",
+        job={**SMALL, "script": "/n/lab/train.py", "container": "pytorch"},
+        container={"runtime": "edf", "options": ["com.hooks.aws_ofi_nccl.enabled=true"]},
+    ),
 }
+NODE_TOO = "container-pyxis"
 
 
 def rendered(name: str) -> dict[str, str]:
     """Return the scripts of a case, by the name of the file that keeps them."""
     case = CASES[name]
     data = {"name": name.partition("-")[0], **case.job, "site": case.site}
+    profile = load_profile(case.site, base=HERE)
+    if case.container is not None:
+        container = ContainerProfile.model_validate(case.container)
+        profile = profile.model_copy(update={"container": container})
     plan = planning.plan(
         validate(JobSpec, data, where=Path(name), error=SpecError),
-        load_profile(case.site, base=HERE),
+        profile,
         layout=RunLayout(Path("/shared/runs") / str(data["name"])),
         cwd=Path("/home/alice"),
         python="/home/alice/.venv/bin/python",
@@ -86,7 +139,10 @@ def rendered(name: str) -> dict[str, str]:
     plan = dataclasses.replace(plan, python_path=(f"{plan.run_dir}/fsdpq",))
     with patch.object(script, "__version__", "VERSION"):
         scripts = script.render(plan)
-    return {f"{name}.sbatch": scripts["script.sbatch"], f"{name}.node.sh": scripts["node.sh"]}
+    kept = {f"{name}.sbatch": scripts["script.sbatch"]}
+    if case.container is None or name == NODE_TOO:
+        kept[f"{name}.node.sh"] = scripts["node.sh"]
+    return kept
 
 
 WATCH = "watch-job"
