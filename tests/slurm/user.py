@@ -32,6 +32,10 @@ class FsdpqUser:
         self._started: list[subprocess.Popen[str]] = []
         self._env = {"PYTHONPATH": str(cluster.repository)}
 
+    def add_to_path(self, folder: Path) -> None:
+        """Put a folder before the others that commands are looked for in, also by jobs."""
+        self._env["PATH"] = f"{folder}:{self.cluster.environment('alice')['PATH']}"
+
     def argv(self, *args: str) -> list[str]:
         return [self.cluster.python, "-m", "orchestrator", *args]
 
