@@ -184,9 +184,7 @@ def test_what_lies_in_a_mount_is_not_mounted_again() -> None:
 
 
 def test_the_jobs_mount_replaces_the_sites_at_the_same_place() -> None:
-    made = boxed(
-        at={"mounts": ["/a:/x", "/b"]}, container={"image": IMAGE, "mounts": ["/c:/x:ro"]}
-    )
+    made = boxed(at={"mounts": ["/a:/x", "/b"]}, container={"image": IMAGE, "mounts": ["/c:/x:ro"]})
     assert made.mounts[:2] == ("/c:/x:ro", "/b:/b")
 
 

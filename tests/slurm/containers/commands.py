@@ -95,15 +95,20 @@ def podman_hpc(argv: Sequence[str]) -> int:
     own = {"PATH": PLAIN_PATH, "HOME": "/root", "container": "podman"}
     environment = {**own, **image.environment, **named(options.env, os.environ)}
 
+    command: list[str] = options.command
+
+    reader, writer = os.pipe()
+
     def conmon() -> int:
-        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
         return watch_over(
-            lambda: enter(image, options.volume, environment, options.command, NEW_PIDS),
+            lambda: enter(image, options.volume, environment, command, own_processes=True),
             passed_on=(signal.SIGTERM,),
             ignored=(signal.SIGUSR1,),
+            tell=lambda pid: os.write(writer, str(pid).encode()),
         )
 
-    return watch_over(lambda: sys.exit(conmon()))
+    # podman waits for conmon, and sends signals to the container.
+    return watch_over(lambda: sys.exit(conmon()), whom=lambda: int(os.read(reader, 20)))
 
 
 def named(names: Sequence[str], host: Mapping[str, str]) -> dict[str, str]:
@@ -131,18 +136,25 @@ def watch_over(
     *,
     passed_on: Sequence[signal.Signals] = PASSED_ON,
     ignored: Sequence[signal.Signals] = (),
+    tell: Callable[[int], object] = id,
+    whom: Callable[[], int] | None = None,
 ) -> int:
-    """Run ``child`` in a process of its own, pass signals on to it, and return its exit code."""
+    """Run ``child`` in a process of its own, pass signals on to it, and return its exit code.
+
+    ``tell`` is told its process id; ``whom`` says which other process gets the signals.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     pid = os.fork()
     if pid == 0:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
         child()
         os._exit(127)
+    tell(pid)
+    heir = whom() if whom else pid
     for number in ignored:
         signal.signal(number, lambda *_: None)
     for number in passed_on:
-        signal.signal(number, lambda got, _: os.kill(pid, got))
+        signal.signal(number, lambda got, _: os.kill(heir, got))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
@@ -154,10 +166,11 @@ def enter(
     mounts: Sequence[str],
     environment: Mapping[str, str],
     command: list[str],
-    more: int = 0,
+    *,
+    own_processes: bool = False,
 ) -> None:
     """Become the command in the container."""
-    _unshare(NEW_USER | NEW_MOUNTS | more)
+    _become_root()
     held = [(_hold(mount), mount.split(":")) for mount in mounts]
     _mount("--make-rprivate", "/")
     for folder in image.hidden:
@@ -167,8 +180,9 @@ def enter(
         if flags == ["ro"]:
             _mount("-o", "remount,bind,ro", target)
     os.chdir("/")
-    if not more:
+    if not own_processes:
         os.execvpe(command[0], command, environment)
+    _unshare(NEW_PIDS)  # for the next child, which must be the first one in there
 
     def first() -> None:
         _mount("-t", "proc", "proc", "/proc")
@@ -199,9 +213,13 @@ def _mount(*words: str, keep: int | None = None) -> None:
 
 
 def _unshare(flags: int) -> None:
-    user, group = os.getuid(), os.getgid()
     if ctypes.CDLL(None, use_errno=True).unshare(flags) != 0:
         sys.exit(f"FATAL: unshare: {os.strerror(ctypes.get_errno())}")
+
+
+def _become_root() -> None:
+    user, group = os.getuid(), os.getgid()
+    _unshare(NEW_USER | NEW_MOUNTS)
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"0 {user} 1")
     Path("/proc/self/gid_map").write_text(f"0 {group} 1")
