@@ -76,6 +76,8 @@ static void read_edf(void)
 			*end = 0;
 		if (!strncmp(line, "base_environment=\"", 18))
 			keep(IMAGE, line + 18, 1);
+		else if (!strncmp(line, "image=\"", 7))
+			keep(IMAGE, line + 7, 1);
 		else if (!strncmp(line, "  \"", 3))
 			strcat(strcat(mounts, *mounts ? "," : ""), line + 3);
 	}
