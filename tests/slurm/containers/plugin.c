@@ -134,7 +134,9 @@ static int show(char *text, int source)
 	char from[64], *left = text;
 	strsep(&left, ":");
 	char *target = strsep(&left, ":");
+	mode_t before = umask(0); /* the job's, which may be stricter */
 	make_folders(target);
+	umask(before);
 	snprintf(from, sizeof(from), "/proc/self/fd/%d", source);
 	if (mount(from, target, NULL, MS_BIND | MS_REC, NULL) != 0)
 		return -1;
