@@ -1,5 +1,7 @@
 """Do what was decided, once: claim it, look again, record it, tell the scheduler."""
 
+from dataclasses import replace
+
 from orchestrator import facts, observe, store
 from orchestrator.classify import Verdict, past_verdict
 from orchestrator.decide import (
@@ -20,6 +22,7 @@ from orchestrator.errors import (
     SchedulerError,
     SubmitError,
 )
+from orchestrator.history import history
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
 from orchestrator.scheduler import JobState, Scheduler
@@ -29,15 +32,30 @@ from orchestrator.sight import Sight
 _NO_NODE_LEFT = ("node configuration is not available", "Node count specification invalid")
 
 
+def record(sight: Sight) -> Sight:
+    """Write down what is seen and not yet in the run's events; return the sight with it.
+
+    To be done before the decision: a job that is put back has to leave out the node that the
+    attempt before it speaks against, and its delay must not be taken before that.
+
+    Raises:
+        RunError: The run directory cannot be read or written.
+        OSError: The same.
+    """
+    if not sight.read:
+        return sight
+    _adopt(sight)
+    if not _judge(sight):
+        return sight
+    return replace(sight, past=history(store.events(sight.layout)))
+
+
 def act(sight: Sight, action: Action, scheduler: Scheduler) -> str:
     """Do ``action`` and return a note on it.
 
     A scheduler that refuses, or a file system that does, is noted: other runs want looking after.
     """
     try:
-        if sight.read:
-            _adopt(sight)
-            _judge(sight)
         return _do(sight, action, scheduler)
     except (FsdpqError, OSError) as error:
         return str(error)
@@ -73,21 +91,23 @@ def _adopt(sight: Sight) -> None:
             store.append(sight.layout, "submitted", job_id=job.job_id, how="found in the queue")
 
 
-def _judge(sight: Sight) -> None:
+def _judge(sight: Sight) -> bool:
     """Write down why earlier attempts ended, for those that nobody has judged yet.
 
     Slurm and the batch shell put jobs back without asking; what speaks against a node is kept.
     """
     newest = sight.seen.attempt
     if newest is None:
-        return
+        return False
     last = newest.number if _waits(sight) else newest.number - 1
     numbers = store.attempt_numbers(sight.layout)
-    for number in [n for n in numbers if n <= last and n not in sight.past.judged][-8:]:
+    new = [n for n in numbers if n <= last and n not in sight.past.judged][-8:]
+    for number in new:
         attempt = facts.one(sight.layout, number)
         if attempt is not None:
             verdict = past_verdict(facts.ended(sight.layout, attempt))
             _record_attempt(sight.layout, number, verdict)
+    return bool(new)
 
 
 def _waits(sight: Sight) -> bool:

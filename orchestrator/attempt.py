@@ -100,12 +100,14 @@ class Attempt:
     """One start of the script, as its own files tell it.
 
     Attributes:
-        nodes: As Slurm wrote them, "n[1-4]".
+        nodes: A node list of Slurm, in the order of the node ranks: "n[1,3,2,4]".
+        switches: The leaf switches or blocks that they are on, where Slurm knows of any.
         resumed: The step it started from; None where it never said.
         last_step: The newest step that it is known to have done; None where there is none.
         outcome: How the workers say it ended, "" where they said nothing.
         action, why: What the batch shell did at its end, "" where it did not get there.
         quarantined: Checkpoints it found damaged, as (step, reason).
+        reclaimed: Nodes that the cloud said it would take back.
         findings: What its logs say, the root cause first; read only where `facts.ended` was asked.
         hang, straggler: Looked for by `facts.latest` only, and until the batch shell has ended it.
             They mean something only while its job runs: files of a killed attempt stay as they are.
@@ -131,3 +133,5 @@ class Attempt:
     hang: Hang | None = None
     findings: tuple[Finding, ...] = ()
     straggler: Straggler | None = None
+    switches: tuple[str, ...] = ()
+    reclaimed: tuple[str, ...] = ()

@@ -64,10 +64,15 @@ def classify(job: JobRecord | None, attempt: Attempt | None) -> Verdict:
 
 def past_verdict(attempt: Attempt) -> Verdict:
     """Return why an attempt ended that others have followed: the scheduler's record is gone."""
+    which, gone = f"attempt {attempt.number}", attempt.reclaimed
     if attempt.outcome == "stopped":
-        return Verdict(Cause.NOTICE, f"attempt {attempt.number} stopped for a notice and saved")
-    gone = Verdict(Cause.GONE, f"attempt {attempt.number} ended without a word")
-    return of_attempt(attempt) or gone
+        return Verdict(Cause.NOTICE, f"{which} stopped for a notice and saved", suspects=gone)
+    if told := of_attempt(attempt):
+        return told
+    if gone:
+        why = f"{which} lost {', '.join(gone)}, which the cloud took back"
+        return Verdict(Cause.PREEMPTED, why, suspects=gone)
+    return Verdict(Cause.GONE, f"{which} ended without a word")
 
 
 def of_attempt(attempt: Attempt) -> Verdict | None:

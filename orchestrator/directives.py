@@ -1,5 +1,6 @@
 """The options of a job for sbatch and srun. Pure."""
 
+from orchestrator import placement
 from orchestrator.errors import SpecError
 from orchestrator.fields import slurm_time
 from orchestrator.layout import RunLayout
@@ -33,7 +34,8 @@ def directives(
         layout: The run directory.
 
     Raises:
-        SpecError: The job asks with an option that the site forbids.
+        SpecError: The job asks with an option that the site forbids, or for fewer switches than
+            hold its nodes.
     """
     refuse_forbidden(spec, profile)
     # `%` starts a pattern in --output: a folder called 100%j would never be found again.
@@ -45,7 +47,7 @@ def directives(
         ("ntasks-per-node", "1"),
         ("cpus-per-task", str(cpus) if cpus else None),
         gpu_request(where.gpu, workers, nodes=spec.nodes),
-        ("mem", _memory(spec, profile)),
+        ("mem", _memory(spec, profile, workers)),
         ("exclusive", "" if where.partition_profile.exclusive else None),
         ("time", slurm_time(limit_s) if limit_s else None),
         ("partition", where.partition),
@@ -55,6 +57,8 @@ def directives(
         ("constraint", where.constraint),
         ("comment", where.comment),
         ("exclude", ",".join(spec.exclude) or None),
+        ("switches", placement.switches(spec, profile)),
+        ("segment", placement.segment(spec, profile, nproc=workers)),
         *(profile.options | spec.sbatch).items(),
         ("signal", f"{spec.notice.signal}@{spec.notice.lead_s}"),
         ("requeue", ""),
@@ -66,9 +70,11 @@ def directives(
     return [(name, value) for name, value in wanted.items() if name not in profile.forbidden]
 
 
-def _memory(spec: JobSpec, profile: SiteProfile) -> str | None:
+def _memory(spec: JobSpec, profile: SiteProfile, gpus: int) -> str | None:
     if spec.mem_gib:
         return f"{spec.mem_gib}G"
+    if profile.memory_gib_per_gpu:
+        return f"{profile.memory_gib_per_gpu * gpus}G"
     return "0" if profile.memory == "all" else None
 
 

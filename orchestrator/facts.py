@@ -12,6 +12,7 @@ from orchestrator.attempt import Attempt, Finding, RankError, Weight
 from orchestrator.environment import Change, Environment
 from orchestrator.evidence import errors, reading
 from orchestrator.layout import AttemptLayout, RunLayout
+from orchestrator.nodelist import expand, node_of
 
 # Larger than any step and any time in seconds: what is larger was not written by us.
 _LARGE = 1e15
@@ -130,7 +131,16 @@ def _attempt(layout: AttemptLayout, number: int, metric_step: int | None) -> Att
         heard_at=progress.number("at") or start.number("started_at"),
         quarantined=tuple(_quarantined(resume)),
         error=_first_error(layout.errors),
+        switches=tuple(start.texts("switches")),
+        reclaimed=tuple(_reclaimed(layout, start.text("nodes"))),
     )
+
+
+def _reclaimed(layout: AttemptLayout, nodes: str) -> Iterable[str]:
+    """Yield the nodes that the cloud has announced to take back, as Slurm spells them."""
+    for path in sorted(layout.reclaims.glob("node-*.json")):
+        if node := node_of(Facts(path).text("node"), expand(nodes)):
+            yield node
 
 
 def environment_changes(layout: RunLayout) -> tuple[Change, ...]:
@@ -192,6 +202,11 @@ class Facts:
         """Return the whole number at ``key``."""
         value = self.number(key)
         return value if isinstance(value, int) else None
+
+    def texts(self, key: str) -> list[str]:
+        """Return the texts in the list at ``key``."""
+        value = self._content.get(key)
+        return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
     def items(self, key: str) -> list[dict[str, Any]]:
         """Return the objects in the list at ``key``."""

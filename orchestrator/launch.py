@@ -11,12 +11,13 @@ from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
 
-from orchestrator import act, fitness, resources, script, snapshot, store
+from orchestrator import act, fitness, linting, placement, resources, script, snapshot, store
 from orchestrator import plan as planning
 from orchestrator.errors import ProfileError, SpecError, SubmitError
 from orchestrator.fields import no_control
 from orchestrator.home import own_sites
 from orchestrator.layout import RunLayout
+from orchestrator.lint import Surroundings
 from orchestrator.plan import LaunchPlan
 from orchestrator.profile import SiteProfile, locate, read_profile
 from orchestrator.snapshot import Code
@@ -65,11 +66,13 @@ def prepare(
     spec = load_job(job, overrides=[*overrides, *chosen])
     if live_code:
         spec = spec.model_copy(update={"code": spec.code.model_copy(update={"live": True})})
-    profile = _profile(job, spec.site, chosen=bool(chosen))
+    site_file = _site_file(job, spec.site, chosen=bool(chosen))
+    profile = read_profile(site_file, own=own_sites())
     layout = RunLayout(_run_dir(runs, spec.name))
     cwd = _usable(Path.cwd(), "workdir")
     try:
         check_script(spec)
+        spec = planning.settle(spec, profile)
         plan = planning.plan(spec, profile, layout=layout, cwd=cwd, python=sys.executable)
         if spec.train is not None:
             check_batch(spec.train, plan.world_size)
@@ -79,7 +82,9 @@ def prepare(
         planning.check_mounts(plan)
     except SpecError as problem:
         raise SpecError(f"{job}: {problem}") from None
-    notes = (*_notes(spec, profile), *code.notes)
+    placed = placement.notes(spec, profile, nproc=plan.nproc_per_node)
+    warnings = _lint(spec, profile, job=job, site_file=site_file, layout=layout)
+    notes = (*_notes(spec, profile), *placed, *code.notes, *warnings)
     files = _files(job, spec, plan)
     if plan.preflight:
         expected = fitness.expected(spec, profile, workers=plan.nproc_per_node)
@@ -87,13 +92,12 @@ def prepare(
     return Launch(layout, plan, files, code, notes)
 
 
-def _profile(job: Path, site: str, *, chosen: bool) -> SiteProfile:
+def _site_file(job: Path, site: str, *, chosen: bool) -> Path:
     base = Path.cwd() if chosen else job.absolute().parent
     try:
-        path = locate(site, base=base, own=own_sites())
+        return locate(site, base=base, own=own_sites())
     except ProfileError as problem:
         raise ProfileError(f"{'--' if chosen else f'{job}: '}{problem}") from None
-    return read_profile(path, own=own_sites())
 
 
 def _notes(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
@@ -102,6 +106,12 @@ def _notes(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
         yield (
             f"{sys.executable} has no torch, and the job would run with it; name the interpreter of"
             " your training environment with `python:`"
+        )
+    if profile.scheduler == "slurm" and profile.gpu is None and spec.gpus_per_node is not None:
+        yield (
+            f"gpus_per_node: the profile {profile.name} says nothing of GPUs, so the job asks Slurm"
+            " for none; extend it with `gpu: {model: ..., per_node: ...}`, or let"
+            " `fsdpq sites detect` write one"
         )
     known = ", ".join(profile.partitions)
     if spec.partition and known and spec.partition not in profile.partitions:
@@ -112,6 +122,21 @@ def _notes(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
     for pattern in spec.train.data.text_files if spec.train else ():
         if not glob(pattern, recursive=True):  # noqa: PTH207 (an absolute pattern)
             yield f"train.data.text_files: nothing matches {pattern} here; do the nodes see more?"
+
+
+def _lint(
+    spec: JobSpec, profile: SiteProfile, *, job: Path, site_file: Path, layout: RunLayout
+) -> Iterator[str]:
+    """Yield the errors and warnings of `fsdpq sites lint`; they hold nobody up."""
+    found = linting.spec_findings(
+        spec,
+        profile,
+        file=str(job),
+        site_file=str(site_file),
+        run_dir=layout.root,
+        around=Surroundings(environ=dict(os.environ)),
+    )
+    return (one.line() for one in found if one.level != "info")
 
 
 def _run_dir(runs: Path, name: str) -> Path:

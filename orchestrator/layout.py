@@ -42,7 +42,11 @@ class AttemptLayout:
 
     @property
     def start(self) -> Path:
-        """JSON from the batch shell: job_id, restart, nodes, started_at (seconds since 1970)."""
+        """JSON from the batch shell: job_id, restart, nodes, started_at (seconds since 1970).
+
+        `nodes` is a node list in the order of the node ranks; `switches`, where Slurm knows of a
+        topology, the leaf switches or blocks in that order.
+        """
         return self.root / "start.json"
 
     @property

@@ -22,6 +22,8 @@ start-up + useful + lost + saving + stopping + other = from the start of the scr
 living attempt: to now). An attempt that died before its first step is all start-up. Without a line
 in the metrics nothing but `queued` is known, and the rest is None.
 
+Lines without `step_s` leave the pieces of their attempt unknown, and with them the goodput.
+
 For the run, over all attempts: `wall_s` is from the submission to the end of a run that is over,
 else to now; goodput = useful / wall_s. Allocated seconds count nodes (`node_s`) and ranks, one a
 GPU (`gpu_s`), each attempt with its own number. What an end cost goes to its cause: the steps that
@@ -356,7 +358,9 @@ def _sum(
         name: sum(getattr(entry, name) or 0.0 for entry in entries)
         for name in ("queued_s", *_PARTS)
     }
-    known = any(entry.useful_s is not None for entry in entries)
+    known = any(entry.useful_s is not None for entry in entries) and not any(
+        entry.useful_steps and entry.useful_s is None for entry in entries
+    )
     gpu_s = sum((entry.total_s or 0.0) * entry.gpus for entry in entries)
     useful_gpu_s = sum((entry.useful_s or 0.0) * entry.gpus for entry in entries)
     nodes = [max(1, -(-entry.gpus // max(1, per_node))) for entry in entries]

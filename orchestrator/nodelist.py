@@ -53,8 +53,8 @@ def node_of(host: str, nodes: tuple[str, ...], *, index: int | None = None) -> s
 
     Args:
         host: As the node calls itself: short, or with its domain.
-        nodes: The nodes of the attempt, in the order of SLURM_NODEID.
-        index: Its SLURM_NODEID where it is known; it counts where the name does not say.
+        nodes: The nodes of the attempt, in the order of their node ranks.
+        index: Its node rank where it is known; it counts where the name does not say.
 
     >>> node_of("n2.cluster.local", ("n1", "n2")), node_of("ip-10-0-0-7", ("gpu-1", "gpu-2"), index=1)
     ('n2', 'gpu-2')

@@ -3,6 +3,9 @@
 Evidence that only a broken node gives (ECC errors, a failed node check) counts at once, everything
 else from its second time on the same node. Suspicions are forgotten after a day, and only a few
 nodes are left out at a time, the worst and newest first: a run must never make itself unrunnable.
+
+A node that the cloud takes back is left out too, but not for long: the scheduler may start the job
+there again before it notices, and later a new machine may have the name.
 """
 
 from collections.abc import Iterable
@@ -13,10 +16,14 @@ from orchestrator.policy import Policy
 
 # Ends that say by themselves that the node is broken, where they name it.
 _PROOF = frozenset({Cause.GPU_FAILURE, Cause.NODE_CHECK})
+# Ends whose named nodes the cloud takes back: they are not broken, they go.
+_GOES = frozenset({Cause.NOTICE, Cause.PREEMPTED})
+_GONE_S = 900.0
 # Ends that another node may well not have.
 _MAYBE = frozenset(
     {
         *_PROOF,
+        *_GOES,
         Cause.FABRIC,
         Cause.HANG,
         Cause.LAUNCH,
@@ -66,9 +73,9 @@ def suspicions(verdict: Verdict, *, at: float, attempt: int | None) -> list[Susp
     """
     if verdict.cause not in _MAYBE:
         return []
-    if not verdict.suspects:
+    if not verdict.suspects and verdict.cause not in _GOES:
         return [Suspicion(verdict.node, verdict.cause, at, attempt)] if verdict.node else []
-    proof = verdict.cause in _PROOF
+    proof = verdict.cause in _PROOF | _GOES
     return [Suspicion(node, verdict.cause, at, attempt, proof) for node in verdict.suspects]
 
 
@@ -76,12 +83,17 @@ def bad_nodes(suspicions: Iterable[Suspicion], policy: Policy, *, now: float) ->
     """Return the nodes to leave out, the worst first; never more than the policy allows."""
     fresh: dict[str, list[Suspicion]] = {}
     for item in suspicions:
-        if now - item.at < policy.forget_s:
+        if now < _forgotten_at(item, policy):
             fresh.setdefault(item.node, []).append(item)
     found = [_judged(node, items, policy) for node, items in fresh.items()]
     bad = [node for node in found if node is not None]
     bad.sort(key=lambda node: (not node.proof, -node.until, node.node))
     return bad[: policy.max_excluded]
+
+
+def _forgotten_at(item: Suspicion, policy: Policy) -> float:
+    keep_s = min(_GONE_S, policy.forget_s) if item.cause in _GOES else policy.forget_s
+    return item.at + keep_s
 
 
 def left_out(items: Iterable[Suspicion], policy: Policy, *, now: float) -> tuple[str, ...]:
@@ -96,7 +108,7 @@ def _judged(node: str, items: list[Suspicion], policy: Policy) -> BadNode | None
     times = len({(item.attempt, item.at if item.attempt is None else 0.0) for item in items})
     if not proof and times < policy.exclude_after:
         return None
-    until = max(item.at for item in items) + policy.forget_s
+    until = max(_forgotten_at(item, policy) for item in items)
     return BadNode(node, newest.cause, times, until, bool(proof))
 
 

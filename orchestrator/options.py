@@ -20,6 +20,7 @@ SET_BY_FSDPQ = {
     "constraint": "constraint",
     "comment": "comment",
     "exclude": "exclude",
+    "switches": "switches",
     "time": "time_limit",
     "mem": "mem_gib",
     "cpus-per-task": "cpus_per_node",
@@ -31,7 +32,7 @@ SET_BY_FSDPQ = {
     "export": "env",
 }
 # ... and what would take the run out of its hands.
-_NEVER = frozenset(
+NEVER = frozenset(
     {
         "array", "dependency", "error", "input", "no-requeue", "ntasks", "ntasks-per-node",
         "open-mode", "output", "parsable", "requeue", "test-only", "wait", "wrap",
@@ -58,7 +59,7 @@ def _plain(value: str) -> str:
 
 def _free(options: dict[str, str]) -> dict[str, str]:
     for name in options:
-        if name in _NEVER:
+        if name in NEVER:
             raise ValueError(f"{name} is how fsdpq keeps hold of the run, and cannot be changed")
         if name in SET_BY_FSDPQ:
             raise ValueError(f"{name} is set by fsdpq; use the key `{SET_BY_FSDPQ[name]}`")

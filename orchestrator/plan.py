@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from orchestrator import placement
 from orchestrator.clouds import Cloud
 from orchestrator.container import PYTHON, Container, container, notice_signal
 from orchestrator.directives import directives
@@ -55,6 +56,9 @@ class LaunchPlan:
             where it is known, or the lead that the job asks for.
         preflight: Whether each node is checked before torchrun (see `orchestrator.fitness`).
         hang: How long a rank may make no progress.
+        node_order: Whether ranks follow the network's topology, as Slurm knows it.
+        nodes_per_group: Nodes of a leaf switch or block, where the profile knows.
+        switches: (nodes, --switches) of the sizes that an elastic run may shrink to.
         multi_node_env: Exported too where the job has several nodes.
         prepend: Put before what a list of paths holds already.
         scripts: Sourced before `env`, each with variables that steer it.
@@ -86,6 +90,9 @@ class LaunchPlan:
     python_path: tuple[str, ...] = ()
     preflight: bool = False
     hang: Limits = field(default_factory=Limits)
+    node_order: bool = False
+    nodes_per_group: int | None = None
+    switches: tuple[tuple[int, str], ...] = ()
     multi_node_env: Pairs = ()
     prepend: Pairs = ()
     scripts: tuple[tuple[str, Pairs], ...] = ()
@@ -119,6 +126,7 @@ class LaunchPlan:
         for total in (value for name, value in self.directives if name == "gpus"):
             kind, colon, _ = total.rpartition(":")
             options.append(f"--gpus={kind}{colon}{nodes * self.nproc_per_node}")
+        options += [f"--switches={value}" for size, value in self.switches if size == nodes]
         return options
 
     def to_json(self) -> dict[str, Any]:
@@ -162,10 +170,13 @@ def plan(
     spec = notice_signal(spec, inside)
     where = target(spec, profile)
     nproc = _workers(spec, profile, where)
+    spec = placement.with_mesh(spec, profile, nproc=nproc)
     limit_s = _time_limit(spec, where)
     check_limits(spec, profile, where, workers=nproc)
     job_name = f"{spec.name}-{hashlib.sha256(str(layout.root).encode()).hexdigest()[:8]}"
     slurm = profile.scheduler == "slurm"
+    topology = profile.fabric.topology
+    policy = _policy(spec, nproc, seed=job_name)
     options = (
         directives(
             spec,
@@ -196,14 +207,20 @@ def plan(
         program=_program(spec, layout),
         notice_signal=spec.notice.signal,
         steps_total=spec.train.steps if spec.train else None,
-        policy=_policy(spec, nproc, seed=job_name),
+        policy=policy,
         cloud=where.partition_profile.cloud or profile.cloud,
         stop_on_rebalance=profile.stop_on_rebalance,
         notice_lead_s=spec.notice.lead_s,
         notice_s=_notice_s(spec, where.terms),
         preflight=bool(spec.preflight.checks),
         hang=spec.hang.limits(),
-        multi_node_env=tuple(profile.env_multi_node.items()),
+        node_order=placement.orders_nodes(spec, profile),
+        nodes_per_group=topology.nodes_per_group if topology else None,
+        switches=placement.by_size(spec, profile, policy.sizes[1:]),
+        # Exported after `env`: what the job gives itself must not be lost to it.
+        multi_node_env=tuple(
+            (name, text) for name, text in profile.env_multi_node.items() if name not in spec.env
+        ),
         prepend=tuple(profile.prepend.items()),
         scripts=tuple((one.path, tuple(one.env.items())) for one in profile.scripts),
         srun=tuple(profile.srun.items()),
@@ -218,6 +235,16 @@ def check_mounts(plan: LaunchPlan) -> None:
         SpecError: A path has characters that no container runtime can be told of.
     """
     _ = plan.mounts
+
+
+def settle(spec: JobSpec, profile: SiteProfile) -> JobSpec:
+    """Return ``spec`` with what the site settles of it: the shard groups of `mesh: hsdp`.
+
+    Raises:
+        SpecError: It asks for more GPUs than a node has, or for what the site does not have.
+    """
+    nproc = _workers(spec, profile, target(spec, profile))
+    return placement.with_mesh(spec, profile, nproc=nproc)
 
 
 def _policy(spec: JobSpec, nproc: int, *, seed: str) -> Policy:
@@ -298,4 +325,4 @@ def _program(spec: JobSpec, layout: RunLayout) -> tuple[str, ...]:
     return ("-m", "orchestrator.trainer", str(layout.train))
 
 
-__all__ = ["LaunchPlan", "check_mounts", "plan"]
+__all__ = ["LaunchPlan", "check_mounts", "plan", "settle"]

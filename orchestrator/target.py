@@ -1,5 +1,6 @@
 """Where a job goes on its site: partition, QOS and their terms together. Pure."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from orchestrator.profile import (
     PartitionProfile,
     PreemptibleProfile,
     QosProfile,
+    Quota,
     SiteProfile,
     Terms,
 )
@@ -54,7 +56,7 @@ def target(spec: JobSpec, profile: SiteProfile) -> Target:
         qos=qos,
         comment=spec.comment or (cheap and cheap.comment) or known.comment,
         constraint=spec.constraint or known.constraint or profile.constraint,
-        terms=_together(known, granted, *([cheap] if cheap else [])),
+        terms=_together(*_parts(profile, known, granted, cheap)),
         partition_profile=known,
         gpu=known.gpu or profile.gpu,
         cpus_per_node=spec.cpus_per_node or known.cpus_per_node or profile.cpus_per_node,
@@ -73,15 +75,23 @@ def check_limits(spec: JobSpec, profile: SiteProfile, where: Target, *, workers:
     Raises:
         SpecError: It needs an account, or more nodes, time or GPUs than there can be.
     """
+    for problem in beyond_limits(spec, profile, where, workers=workers):
+        raise SpecError(problem)
+
+
+def beyond_limits(
+    spec: JobSpec, profile: SiteProfile, where: Target, *, workers: int
+) -> Iterator[str]:
+    """Yield why the job could never start, each as `KEY: what is wrong and what to do`."""
     if profile.account_required and spec.account is None:
         form = f" of the form {profile.account_form}" if profile.account_form else ""
-        raise SpecError(f"account: the site {profile.name} needs one{form}; add `account: ...`")
+        yield f"account: the site {profile.name} needs one{form}; add `account: ...`"
     terms, place = where.terms, _place(where)
     if terms.max_nodes is not None and spec.nodes > terms.max_nodes:
-        raise SpecError(f"nodes: {spec.nodes} are more than {place} allows ({terms.max_nodes})")
-    _check_time(spec, terms, place)
+        yield f"nodes: {spec.nodes} are more than {place} allows ({terms.max_nodes})"
+    yield from _beyond_time(spec, terms, place)
     if where.gpu is not None:
-        _check_quotas(spec, profile, where, spec.nodes * workers)
+        yield from _beyond_quotas(spec, profile, where, spec.nodes * workers)
 
 
 def _place(where: Target) -> str:
@@ -89,32 +99,43 @@ def _place(where: Target) -> str:
     return f"{partition} with the QOS {where.qos}" if where.qos else partition
 
 
-def _check_time(spec: JobSpec, terms: Terms, place: str) -> None:
+def _beyond_time(spec: JobSpec, terms: Terms, place: str) -> Iterator[str]:
     asked = spec.time_limit
     if asked and terms.time_limit and asked > terms.time_limit:
-        raise SpecError(
+        yield (
             f"time_limit: {slurm_time(asked)} is more than {place} allows"
             f" ({slurm_time(terms.time_limit)})"
         )
     if asked and terms.min_time_limit and asked < terms.min_time_limit:
-        raise SpecError(
+        yield (
             f"time_limit: {slurm_time(asked)} is less than {place} takes"
             f" ({slurm_time(terms.min_time_limit)})"
         )
 
 
-def _check_quotas(spec: JobSpec, profile: SiteProfile, where: Target, gpus: int) -> None:
+def _beyond_quotas(spec: JobSpec, profile: SiteProfile, where: Target, gpus: int) -> Iterator[str]:
     most = [(where.terms.max_gpus_per_user, f"{_place(where)} gives a user")]
-    for quota in profile.quotas:
-        if not quota.partitions or where.partition in quota.partitions:
-            most.append((quota.gpus_per_user, f"{profile.name} gives a user"))
-            most.append((quota.gpus_per_account, f"{profile.name} gives an account"))
+    for quota in _quotas(profile, where):
+        most.append((quota.gpus_per_user, f"{profile.name} gives a user"))
+        most.append((quota.gpus_per_account, f"{profile.name} gives an account"))
+        if quota.nodes_per_user is not None and spec.nodes > quota.nodes_per_user:
+            yield (
+                f"nodes: {spec.nodes} are more than {profile.name} gives a user"
+                f" ({quota.nodes_per_user}); the job would wait for ever: ask for fewer"
+            )
     for limit, who in most:
         if limit is not None and gpus > limit:
-            raise SpecError(
+            yield (
                 f"nodes: {spec.nodes} have {gpus} GPUs, which is more than {who} ({limit}); the"
                 " job would wait for ever: ask for fewer"
             )
+
+
+def _quotas(profile: SiteProfile, where: Target) -> list[Quota]:
+    """Return the quotas that count where the job goes."""
+    return [
+        one for one in profile.quotas if not one.partitions or where.partition in one.partitions
+    ]
 
 
 def _refuse_local(spec: JobSpec) -> None:
@@ -122,7 +143,7 @@ def _refuse_local(spec: JobSpec) -> None:
         raise SpecError(f"nodes: {spec.nodes} cannot be had on the site local; it is one machine")
     options = ("partition", "account", "qos", "reservation", "constraint", "comment", "time_limit")
     given = [name for name in options if getattr(spec, name) is not None]
-    given += [name for name in ("sbatch", "preemptible") if getattr(spec, name)]
+    given += [name for name in ("sbatch", "switches", "preemptible") if getattr(spec, name)]
     if given:
         raise SpecError(
             f"{given[0]}: the site local has no Slurm; remove it or choose another site"
@@ -146,6 +167,10 @@ def _preemptible(spec: JobSpec, profile: SiteProfile) -> PreemptibleProfile | No
                 " says otherwise; leave one of the two out"
             )
     return cheap
+
+
+def _parts(profile: SiteProfile, *parts: Terms | None) -> list[Terms]:
+    return [part for part in (profile.terms, *parts) if part is not None]
 
 
 def _together(*parts: Terms) -> Terms:

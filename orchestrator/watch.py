@@ -9,6 +9,7 @@ from pathlib import Path
 
 from orchestrator import act, facts, observe
 from orchestrator.decide import Action, Exclude, Over, StartNow, Wait, decide
+from orchestrator.errors import FsdpqError
 from orchestrator.layout import RunLayout
 from orchestrator.local.scheduler import LocalScheduler
 from orchestrator.plan import LaunchPlan
@@ -43,27 +44,37 @@ def scheduler_of(kind: str, runs: Runs) -> Scheduler:
 def look(runs: Runs) -> list[tuple[Sight, Action]]:
     """Return what is seen of each run and what is to be done about it; does nothing."""
     groups = _by_scheduler(runs, whole=True)
-    return [(sight, action) for _, sights in groups for sight, action in sights]
+    return [(sight, _decided(sight)) for _, sights in groups for sight in sights]
 
 
-def _by_scheduler(
-    runs: Runs, *, whole: bool
-) -> Iterator[tuple[Scheduler, list[tuple[Sight, Action]]]]:
+def _by_scheduler(runs: Runs, *, whole: bool) -> Iterator[tuple[Scheduler, list[Sight]]]:
     ordered = sorted(runs, key=lambda run: run[1].scheduler)
     for kind, group in groupby(ordered, key=lambda run: run[1].scheduler):
         members = list(group)
         scheduler = scheduler_of(kind, members)
-        sights = observe.look(members, scheduler, whole=whole)
-        yield scheduler, [(sight, decide(sight.seen, sight.past, sight.policy)) for sight in sights]
+        yield scheduler, observe.look(members, scheduler, whole=whole)
 
 
 def once(runs: Runs) -> list[Outcome]:
     """Look at all runs once and do what is to be done."""
     return [
-        Outcome(sight, action, act.act(sight, action, scheduler))
+        _outcome(sight, scheduler)
         for scheduler, sights in _by_scheduler(runs, whole=False)
-        for sight, action in sights
+        for sight in sights
     ]
+
+
+def _outcome(sight: Sight, scheduler: Scheduler) -> Outcome:
+    try:
+        sight = act.record(sight)
+    except (FsdpqError, OSError) as error:  # other runs want looking after
+        return Outcome(sight, _decided(sight), str(error))
+    action = _decided(sight)
+    return Outcome(sight, action, act.act(sight, action, scheduler))
+
+
+def _decided(sight: Sight) -> Action:
+    return decide(sight.seen, sight.past, sight.policy)
 
 
 def settled(runs: Runs) -> list[Outcome]:

@@ -3,9 +3,9 @@
 import errno
 import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import click
 
@@ -25,6 +25,7 @@ _COMMANDS = {
     "cancel": "act",
     "requeue": "act",
     "drill": "act",
+    "sites": "sites",
 }
 _HELP = {
     "render": "Write the scripts of a job; submit nothing.",
@@ -36,28 +37,37 @@ _HELP = {
     "cancel": "Save, then stop for good.",
     "requeue": "Save, then start again now.",
     "drill": "Rehearse a preemption and report what was lost.",
+    "sites": "Site profiles: what there are, and what they say.",
 }
 
 
 class Commands(click.Group):
-    """A group that imports a command only to call it, and shows our errors as one message."""
+    """A group that imports a command only to call it, and shows our errors as one message.
+
+    Attributes:
+        modules: Command to the module of this package that has it as NAME_command.
+        helps: Command to what it does, in a line.
+    """
+
+    modules: ClassVar[Mapping[str, str]] = _COMMANDS
+    helps: ClassVar[Mapping[str, str]] = _HELP
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the list above."""
-        return list(_COMMANDS)
+        """Return the names in the order in which help has them."""
+        return list(self.modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command called ``cmd_name``."""
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in self.modules:
             return None
-        module = importlib.import_module(f"orchestrator.cli.{_COMMANDS[cmd_name]}")
+        module = importlib.import_module(f"orchestrator.cli.{self.modules[cmd_name]}")
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _HELP[name]) for name in _COMMANDS])
+            formatter.write_dl([(name, self.helps[name]) for name in self.modules])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error of ours or of a file is one message and exit code 1."""

@@ -30,11 +30,17 @@ def render_command(
 ) -> None:
     """Write the scripts of JOB; submit nothing."""
     prepared = launch.prepare(job, runs=runs, site=site, overrides=overrides, live_code=live_code)
+    _tell(prepared)
     if output is None:
         _print_scripts(prepared)
         return
     store.write_files(output, prepared.files)
     click.echo(f"wrote {', '.join(sorted(prepared.files))} to {output}")
+
+
+def _tell(prepared: Launch) -> None:
+    for note in prepared.notes:
+        click.echo(f"note: {note}", err=True)
 
 
 def _show(prepared: Launch, *, as_json: bool) -> None:
@@ -70,8 +76,7 @@ def submit_command(
     if as_json and following:
         raise click.UsageError("--json and --follow do not go together; use `status --json` then")
     prepared = launch.prepare(job, runs=runs, site=site, overrides=overrides, live_code=live_code)
-    for note in prepared.notes:
-        click.echo(f"note: {note}", err=True)
+    _tell(prepared)
     if dry_run:
         _show(prepared, as_json=as_json)
         return

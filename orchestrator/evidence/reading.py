@@ -30,7 +30,7 @@ _TEXT = 16384
 # What node.sh ends with where it did not start the workers, and what bash does.
 NOT_PASSED = 76
 _NOT_FOUND = (126, 127)
-# torchrun's folders: node-<SLURM_NODEID>/<random>/attempt_0/<local rank>/.
+# torchrun's folders: node-<node rank>/<random>/attempt_0/<local rank>/.
 _NUMBER = re.compile(r"(\d{1,6})$")
 
 

@@ -17,7 +17,7 @@ class Place:
     """Where this node's check takes place, from what node.sh exports.
 
     Attributes:
-        number: The node's number in the job (SLURM_NODEID).
+        number: The node's number in the job: its node rank.
         host: Its name, as Slurm writes it.
         temporary: A folder on the node's own disk.
     """
@@ -38,7 +38,7 @@ class Place:
         """
         run_dir = Path(environment["FSDPQ_RUN_DIR"])
         return cls(
-            number=environment.get("SLURM_NODEID", "0"),
+            number=environment.get("FSDPQ_NODE") or environment.get("SLURM_NODEID", "0"),
             host=environment.get("SLURMD_NODENAME") or hostname,
             run_dir=run_dir,
             attempt_dir=Path(environment["FSDPQ_ATTEMPT_DIR"]),

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from orchestrator.fields import Line, SbatchValue, Strict
+from orchestrator.topology import TopologyProfile, check_rails
 
 Count = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0)]
@@ -16,8 +17,9 @@ Request = Literal[
     "forbidden",
 ]  # fmt: skip
 FabricKind = Literal[
-    "infiniband", "roce", "efa", "slingshot", "omnipath", "tcpx", "tcpxo", "ethernet", "none"
-]
+    "infiniband", "roce", "efa", "slingshot", "omnipath", "tcpx", "tcpxo", "ethernet", "none",
+    "unknown",
+]  # fmt: skip
 
 
 class GpuProfile(Strict):
@@ -51,11 +53,13 @@ class FabricProfile(Strict):
     """The network between nodes, and what NCCL's log says when it is used.
 
     Attributes:
+        kind: `unknown` where the site does not say: nothing is expected of it then.
         rate: As the trade calls it, such as NDR400.
         hcas_per_node: How many ports NCCL lists; one that is down is only missing there.
         networks: Names that NCCL may give the network; `IB*` allows for plug-ins of it.
         gdr: Whether GPUDirect RDMA is promised for all GPUs; unknown, if left out.
         busbw_gbs: Bus bandwidth of a large all-reduce between nodes, in GB/s for each GPU.
+        topology: How nodes hang together, as far as Slurm knows; asked of Slurm, if left out.
     """
 
     kind: FabricKind
@@ -64,6 +68,12 @@ class FabricProfile(Strict):
     networks: tuple[Line, ...] = ()
     gdr: bool | None = None
     busbw_gbs: Positive | None = None
+    topology: TopologyProfile | None = None
+
+    @model_validator(mode="after")
+    def _rails_are_made_of_hcas(self) -> "FabricProfile":
+        check_rails(self.topology, self.hcas_per_node)
+        return self
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,11 +81,14 @@ class FabricProfile(Strict):
         return self.networks or _NAMES.get(self.kind, ())
 
 
+# The plug-in of both says "Libfabric" since 1.12, and "OFI" if NCCL_NET asks for that
+# (aws/aws-ofi-nccl#530); sites have old and new ones.
+_LIBFABRIC = ("AWS Libfabric", "Libfabric", "OFI")
 _NAMES: dict[str, tuple[str, ...]] = {
     "infiniband": ("IB*",),
     "roce": ("IB*",),
-    "efa": ("AWS Libfabric",),
-    "slingshot": ("AWS Libfabric",),
+    "efa": _LIBFABRIC,
+    "slingshot": _LIBFABRIC,
     "tcpx": ("GPUDirectTCPX*",),
     "tcpxo": ("FasTrak*",),
     "ethernet": ("Socket",),

@@ -9,7 +9,10 @@ from orchestrator.decide import Action, CancelJobs, Exclude, Over, Replace, Rest
 from orchestrator.environment import Change
 from orchestrator.ledger import Books, Entry, Ledger, Row, account
 from orchestrator.nodes import BadNode, bad_nodes
+from orchestrator.placement import spread
+from orchestrator.plan import LaunchPlan
 from orchestrator.report.rows import Told, alive, ended, row
+from orchestrator.scheduler import JobRecord, JobState
 from orchestrator.sight import Sight
 
 # Characters of an explanation in a table; the whole of it is in the events and in --json.
@@ -40,6 +43,7 @@ class Status:
     hang: str | None = None
     straggler: str | None = None
     bad_nodes: tuple[BadNode, ...] = ()
+    spread: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON's types."""
@@ -97,7 +101,7 @@ def status(
         steps_total=sight.plan.steps_total,
         checkpoint_step=sight.seen.checkpoint_step,
         cause=action.cause.value if isinstance(action, Over | Restart) else _last(causes),
-        next=_next(action),
+        next=_next(action) + _for_switches(action, jobs, sight.plan),
         loss=metrics.get("loss"),
         tokens_per_s=metrics.get("tokens_per_s"),
         quarantined=tuple(item for attempt in attempts for item in attempt.quarantined),
@@ -115,6 +119,9 @@ def status(
         hang=live.hang.why if live and live.hang else None,
         straggler=live.straggler.why if live and live.straggler else None,
         bad_nodes=tuple(bad_nodes(sight.past.suspicions, sight.policy, now=sight.seen.now)),
+        spread=spread(newest.nodes, newest.switches, per_group=sight.plan.nodes_per_group)
+        if newest
+        else None,
     )
 
 
@@ -168,6 +175,15 @@ def _next(action: Action) -> str:
     short = why if len(why) <= _WIDTH else f"{why[:_WIDTH]}..."
     acts = isinstance(action, Restart | Replace)
     return f"{short}; `fsdpq watch` restarts it" if acts else short
+
+
+def _for_switches(action: Action, jobs: Sequence[JobRecord], plan: LaunchPlan) -> str:
+    """Return that a job may wait for its switches: Slurm says Resources then, measured on 22.05."""
+    asked = dict(plan.directives).get("switches")
+    waits = any(job.state is JobState.PENDING and job.reason == "Resources" for job in jobs)
+    if asked is None or not waits or not isinstance(action, Wait):
+        return ""
+    return f" (it asks for --switches={asked}, and may wait for that)"
 
 
 def _last(items: Sequence[str]) -> str | None:

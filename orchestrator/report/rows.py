@@ -66,6 +66,7 @@ def row(
         "state": state,
         "cause": known.cause or cause,
         "nodes": attempt.nodes,
+        "switches": list(attempt.switches),
         "first_step": resumed + 1 if resumed is not None else None,
         "last_step": attempt.last_step,
         "steps_lost": None if lives else _lost(index, attempts, sight.seen.checkpoint_step),

@@ -54,6 +54,8 @@ def details(item: Status) -> str:
     lines += [str(change) for change in item.environment_changes]
     if item.bad_nodes:
         lines.append(f"left out: {describe(item.bad_nodes)}")
+    if item.spread is not None:
+        lines.append(f"attempt {item.attempt} {item.spread}")
     if item.hang is not None:
         lines.append(f"hangs: {item.hang}")
     if item.straggler is not None:

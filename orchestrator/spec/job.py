@@ -29,6 +29,7 @@ from orchestrator.spec.hang import HangSpec
 from orchestrator.spec.preflight import CERTAIN, PreflightSpec
 from orchestrator.spec.restart import ElasticSpec, RestartSpec
 from orchestrator.spec.train import TrainSpec
+from orchestrator.topology import Switches
 
 Positive = Annotated[int, Field(ge=1, strict=True)]
 
@@ -57,6 +58,7 @@ class JobSpec(Strict):
     comment: SbatchValue | None = None
     preemptible: bool = False
     exclude: tuple[SbatchValue, ...] = ()
+    switches: Switches | None = None
     sbatch: SbatchOptions = Field(default_factory=dict)
     time_limit: TimeLimit | None = None
     workdir: Line | None = None

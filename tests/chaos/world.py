@@ -88,6 +88,8 @@ class MissedError(Exception):
     """A fault has nothing to strike any more; something else was faster."""
 
 
+# Longer than Slurm takes to notice a host that is gone, so that the hang detector is not faster.
+HANG = {"min_s": 45, "start_s": 150, "save_s": 90}
 # What Slurm says of a job that has gone on meanwhile.
 GONE = ("Invalid job id", "already completing", "Job/step already", "ob is pending")
 
@@ -130,6 +132,7 @@ class World:
             args=args,
             partition=run.partition,
             restart={"max_no_progress": 10, "delay_s": 1},
+            hang=HANG,
         )
         self.user.fsdpq("submit", "--runs", str(run.path.parent), str(job))
 

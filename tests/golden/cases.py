@@ -13,7 +13,7 @@ from orchestrator import script
 from orchestrator.errors import SpecError
 from orchestrator.fields import read_yaml, validate
 from orchestrator.layout import RunLayout
-from orchestrator.profile import ContainerProfile, load_profile
+from orchestrator.profile import ContainerProfile, GpuProfile, SiteProfile, load_profile, shipped
 from orchestrator.spec.job import JobSpec
 from orchestrator.watch_job import Options, describe
 
@@ -30,11 +30,16 @@ SMALL = {"nodes": 2, "account": "lab", "time_limit": "12:00:00"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A job, as its file would have it, and the site it runs on."""
+    """A job, as its file would have it, and the site it runs on.
+
+    Attributes:
+        whole: Whether node.sh is kept too; it hardly differs from site to site.
+        container: What the profile says of containers, in place of the shipped one's words.
+    """
 
     site: str
     job: dict[str, Any] = field(default_factory=dict)
-    # What the site's profile says of containers; only the batch script of these is kept.
+    whole: bool = True
     container: dict[str, Any] | None = None
 
 
@@ -85,6 +90,7 @@ CASES = {
         },
     ),
     "container-apptainer": Case(
+        whole=False,
         site="kempner-a100",
         job={
             **SMALL,
@@ -99,6 +105,7 @@ CASES = {
         container={"runtime": "apptainer"},
     ),
     "container-shifter": Case(
+        whole=False,
         site="kempner-a100",
         job={
             **SMALL,
@@ -108,30 +115,71 @@ CASES = {
         container={"runtime": "shifter", "options": ["--module=gpu,nccl-2.18"]},
     ),
     "container-podman-hpc": Case(
+        whole=False,
         site="kempner-a100",
         job={**SMALL, "script": "/n/lab/train.py", "container": "docker.io/pytorch/pytorch:2.11"},
         container={"runtime": "podman-hpc", "options": ["--nccl"]},
     ),
     "container-edf": Case(
+        whole=False,
         site="kempner-h100",
         job={**SMALL, "script": "/n/lab/train.py", "container": "pytorch"},
         container={"runtime": "edf", "options": ["com.hooks.aws_ofi_nccl.enabled=true"]},
     ),
 }
-NODE_TOO = "container-pyxis"
+
+# Sites that give a job one node.
+SINGLE = frozenset({"mila-h100"})
+
+
+def site_job(profile: SiteProfile, **more: Any) -> dict[str, Any]:
+    """Return a job for the reference trainer on a site: two nodes, and nothing that can be left."""
+    account = {"account": "lab"} if profile.account_form else {}
+    return {"nodes": 1 if profile.name in SINGLE else 2, "train": TRAIN, **account, **more}
+
+
+def site_profile(name: str) -> SiteProfile:
+    """Return a shipped profile; a generic one with the GPUs that its user would add."""
+    profile = load_profile(name, base=HERE)
+    if profile.gpu is not None:
+        return profile
+    gpu = GpuProfile(model="H100-80GB", per_node=8)
+    return profile.model_copy(update={"gpu": gpu})
+
+
+SLURM_SITES = [name for name in shipped() if name != "local"]
+CASES |= {
+    f"site-{name}": Case(site=name, job=site_job(site_profile(name)), whole=False)
+    for name in SLURM_SITES
+}
 
 
 def rendered(name: str) -> dict[str, str]:
     """Return the scripts of a case, by the name of the file that keeps them."""
     case = CASES[name]
-    data = {"name": name.partition("-")[0], **case.job, "site": case.site}
-    profile = load_profile(case.site, base=HERE)
-    if case.container is not None:
-        container = ContainerProfile.model_validate(case.container)
-        profile = profile.model_copy(update={"container": container})
+    scripts = {
+        f"{name}.{suffix}": text for suffix, text in render(name.partition("-")[0], case).items()
+    }
+    return scripts if case.whole else {f"{name}.sbatch": scripts[f"{name}.sbatch"]}
+
+
+def case_profile(case: Case) -> SiteProfile:
+    """Return the profile of a case's site, with what the case says of containers."""
+    if case.site not in SLURM_SITES:
+        return load_profile("local", base=HERE)
+    profile = site_profile(case.site)
+    if case.container is None:
+        return profile
+    container = ContainerProfile.model_validate(case.container)
+    return profile.model_copy(update={"container": container})
+
+
+def render(run: str, case: Case) -> dict[str, str]:
+    """Return the scripts of a case: `sbatch` and `node.sh`."""
+    data = {"name": run, **case.job, "site": case.site}
     plan = planning.plan(
-        validate(JobSpec, data, where=Path(name), error=SpecError),
-        profile,
+        validate(JobSpec, data, where=Path(run), error=SpecError),
+        case_profile(case),
         layout=RunLayout(Path("/shared/runs") / str(data["name"])),
         cwd=Path("/home/alice"),
         python="/home/alice/.venv/bin/python",
@@ -139,10 +187,7 @@ def rendered(name: str) -> dict[str, str]:
     plan = dataclasses.replace(plan, python_path=(f"{plan.run_dir}/fsdpq",))
     with patch.object(script, "__version__", "VERSION"):
         scripts = script.render(plan)
-    kept = {f"{name}.sbatch": scripts["script.sbatch"]}
-    if case.container is None or name == NODE_TOO:
-        kept[f"{name}.node.sh"] = scripts["node.sh"]
-    return kept
+    return {"sbatch": scripts["script.sbatch"], "node.sh": scripts["node.sh"]}
 
 
 WATCH = "watch-job"

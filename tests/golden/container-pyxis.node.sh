@@ -7,6 +7,9 @@ set -u
 environment=$1
 FSDPQ_ATTEMPT_DIR=${environment%/*}
 node=${SLURM_NODEID:-0}
+# Its node rank, where the batch shell has ordered the nodes by the network.
+read -ra ranks <<<"${FSDPQ_NODE_RANKS:-}"
+node=${ranks[node]:-$node}
 note=''
 pending=''
 caught=0

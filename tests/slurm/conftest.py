@@ -68,13 +68,13 @@ def _what_is_missing(version: SlurmVersion) -> str:
 def session_cluster(real_slurm: SlurmVersion, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The cluster, in whatever state the last test left it."""
     began = time.monotonic()
-    with _started(ClusterConfig(version=real_slurm)) as cluster:
+    with started(ClusterConfig(version=real_slurm)) as cluster:
         request.config.stash[START_S] = time.monotonic() - began
         yield cluster
 
 
 @contextlib.contextmanager
-def _started(config: ClusterConfig) -> Iterator[Cluster]:
+def started(config: ClusterConfig) -> Iterator[Cluster]:
     """A cluster; a start that fails is tried again, for one would take all tests with it.
 
     Several of these start at once when tests run in parallel, and MariaDB's installation has been

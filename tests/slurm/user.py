@@ -64,13 +64,17 @@ class FsdpqUser:
             process.kill()
             process.communicate()
 
+    def write(self, path: Path, text: str, *, mode: int = 0o644) -> None:
+        """Write a file that alice owns."""
+        argv = ["sh", "-c", 'cat > "$0" && chmod "$1" "$0"', str(path), f"{mode:o}"]
+        self.cluster.run(argv, input=text)
+
     def job_file(self, job: str, /, **keys: Any) -> Path:
         """Write a job file of two hosts with two workers each."""
         common = {"name": job, "site": str(SITE), "nodes": 2, "gpus_per_node": 2}
         notice = {"lead_s": 5}
         path = self.home / f"{job}.yaml"
-        text = yaml.safe_dump({**common, "notice": notice, **keys})
-        self.cluster.run(["sh", "-c", 'cat > "$0"', str(path)], input=text)
+        self.write(path, yaml.safe_dump({**common, "notice": notice, **keys}))
         return path
 
     def submit(self, name: str, **keys: Any) -> RunLayout:

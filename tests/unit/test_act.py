@@ -40,10 +40,10 @@ def kinds(run: RunLayout) -> list[str]:
     return [event["kind"] for event in store.events(run)][2:]
 
 
-def elastic(folder: Path, **changes: Any) -> RunLayout:
+def elastic(folder: Path, *, at: dict[str, Any] | None = None, **changes: Any) -> RunLayout:
     """Make a run of 4, 3 or 2 nodes that waits for ten minutes."""
     policy = dataclasses.replace(POLICY, sizes=(4, 3, 2), patience_s=600.0, **changes)
-    run = make_run(folder / "elastic", job_name="llama-1", nodes=4, policy=policy)
+    run = make_run(folder / "elastic", job_name="llama-1", nodes=4, policy=policy, **(at or {}))
     store.append(run, "submitting")
     store.append(run, "submitted", job_id="7")
     return run
@@ -70,6 +70,13 @@ def test_a_starved_run_gets_a_smaller_job(cluster: Cluster, tmp_path: Path) -> N
     assert cluster.done == [("cancel", "7"), ("submit", "--nodes=3")]
     assert kinds(run) == ["restart", "stopping", "submitting", "submitted"]
     assert isinstance(once(run).action, Wait)
+
+
+def test_a_smaller_job_asks_for_fewer_switches(cluster: Cluster, tmp_path: Path) -> None:
+    run = elastic(tmp_path, at={"switches": ((3, "1@00:10:00"), (2, "1@00:10:00"))})
+    cluster.put(state=S.PENDING, reason="Resources", submit=NOW - 700)
+    once(run)
+    assert cluster.done[1:] == [("submit", "--nodes=3", "--switches=1@00:10:00")]
 
 
 def test_it_grows_back_when_it_is_put_back(cluster: Cluster, tmp_path: Path) -> None:
@@ -355,3 +362,17 @@ def test_a_requeue_that_is_refused_leaves_the_run_cancelled(
     with pytest.raises(SubmitError):
         control.requeue(run, store.load_plan(run))
     assert (store.read_json(run.cancelled) or {})["by"] == "alice"
+
+
+def test_a_node_is_left_out_before_the_delay_is_taken(cluster: Cluster, run: RunLayout) -> None:
+    """In one pass: the next one may come after the job has started there again."""
+    files = run.attempt(1)
+    files.reclaims.mkdir(parents=True)
+    start = {"job_id": "7", "restart": 0, "nodes": "n[1-2]", "started_at": NOW - 100}
+    files.start.write_text(json.dumps(start))
+    files.status.write_text('{"outcome": "stopped", "step": 3, "saved_step": 3}')
+    (files.reclaims / "node-1.json").write_text('{"node": "n2"}')
+    cluster.put(state=S.PENDING, reason="BeginTime", restart=1)
+    action = once(run).action
+    assert isinstance(action, Exclude)
+    assert action.nodes == ("n2",)

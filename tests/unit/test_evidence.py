@@ -268,6 +268,16 @@ def test_a_node_that_did_not_pass_and_did_not_say_why(run: RunLayout) -> None:
     assert (found.cause, found.suspects) == (Cause.NODE_CHECK, ("n2",))
 
 
+def test_files_named_by_node_rank_are_the_right_nodes(run: RunLayout) -> None:
+    """Ranks may follow the network, and then node rank 1 is not Slurm's second node."""
+    layout = begin(run, nodes="n[1,3,2,4]")
+    (layout.root / "node-1.exit").write_text("76\n")
+    stderr(layout, 2, 0, 'Traceback (most recent call last):\n  File "a"\nValueError: bad\n')
+    assert verdict(run).suspects == ("n3",)
+    told = [(f.rank, f.node) for f in findings(run) if f.kind == "exception"]
+    assert told == [(2, "n2")]
+
+
 def test_an_interpreter_that_is_not_there(run: RunLayout) -> None:
     layout = begin(run)
     (layout.root / "node-0.exit").write_text("127\n")

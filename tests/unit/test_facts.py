@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator import facts
+from orchestrator.classify import Cause, past_verdict
 from orchestrator.evidence import reading
 from orchestrator.layout import AttemptLayout, RunLayout
 
@@ -239,3 +240,22 @@ def test_logs_that_cannot_be_read_tell_nothing(
     monkeypatch.setattr(reading, "read", fail)
     (found,) = facts.attempts(run)
     assert facts.ended(run, found) == found
+
+
+def test_nodes_that_the_cloud_takes_back(run: RunLayout) -> None:
+    """Known by the name that Slurm has for them; any other content tells nothing."""
+    files = run.attempt(1)
+    files.reclaims.mkdir(parents=True)
+    files.start.write_text('{"job_id": "7", "nodes": "n[1-2]"}')
+    (files.reclaims / "node-1.json").write_text('{"node": "n2.cluster.local"}')
+    (files.reclaims / "node-0.json").write_text('{"node": 5}')
+    (files.reclaims / "node-2.json").write_text('{"node": "elsewhere"}')
+    found = facts.one(run, 1)
+    assert found is not None
+    assert found.reclaimed == ("n2",)
+    assert past_verdict(found).suspects == ("n2",)
+    files.status.write_text('{"outcome": "stopped", "step": 3, "saved_step": 3}')
+    stopped = facts.one(run, 1)
+    assert stopped is not None
+    verdict = past_verdict(stopped)
+    assert (verdict.cause, verdict.suspects) == (Cause.NOTICE, ("n2",))

@@ -350,13 +350,18 @@ def test_all_variables_of_the_scripts_are_refused() -> None:
         name
         for template in resources.root("templates").iterdir()
         if template.name != "watch.sbatch.j2"  # no variables of a job file in there
-        for pair in assigned.findall(template.read_text(encoding="utf-8"))
+        for pair in assigned.findall(_without_awk(template.read_text(encoding="utf-8")))
         for name in pair
         if name
     }
     assert {"run_dir", "attempt", "code", "status", "local_dir"} <= names
     let_through = [name for name in sorted(names) if _passes(name)]
     assert let_through == []
+
+
+def _without_awk(script: str) -> str:
+    """Return a script without its awk programs, whose variables are no shell's."""
+    return re.sub(r"awk '[^']*'", "", script)
 
 
 def _passes(name: str) -> bool:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from orchestrator import act, launch, snapshot, store
 from orchestrator.errors import RunError, SpecError, SubmitError, SubmitUnknownError
 from orchestrator.plan import LaunchPlan
 
-from .builders import write_job
+from .builders import SITE, write_job
 
 
 @pytest.fixture
@@ -57,6 +58,33 @@ def test_the_reference_trainer_gets_its_part_of_the_job(here: Path) -> None:
     data = json.loads(files["train.json"])
     assert data["steps"] == 30
     assert data["data"]["text_files"] == [str(here / "x")]
+
+
+def test_the_shard_groups_of_hsdp_are_settled_from_the_gpus_of_a_node(here: Path) -> None:
+    train = {
+        "model": {"config": {"model_type": "llama"}},
+        "data": {"text_files": [str(here / "job.yaml")], "seq_len": 8},
+        "steps": 30,
+        "global_batch": 12,
+        "mesh": "hsdp",
+    }
+    files = prepare(here, script=None, gpus_per_node=4, train=train).files
+    mesh = {"replicate": "auto", "shard": 4}
+    assert json.loads(files["train.json"])["mesh"] == mesh
+    assert json.loads(files["spec.json"])["train"]["mesh"] == mesh
+
+
+def test_a_mesh_that_crosses_nodes_is_a_note(here: Path) -> None:
+    (here / "site.yaml").write_text(yaml.safe_dump(SITE))
+    train = {
+        "model": {"config": {"model_type": "llama"}},
+        "data": {"text_files": [str(here / "job.yaml")], "seq_len": 8},
+        "steps": 30,
+        "global_batch": 24,
+        "mesh": {"replicate": 2, "shard": 12},
+    }
+    job = {"site": "./site.yaml", "nodes": 3, "gpus_per_node": 8, "script": None, "train": train}
+    assert any("train.mesh: shard groups of 12" in note for note in prepare(here, **job).notes)
 
 
 def test_no_secret_of_the_environment_is_written_down(

@@ -147,6 +147,14 @@ def test_steps_without_their_time_are_counted_and_no_more() -> None:
     assert found.goodput is None
 
 
+def test_steps_without_their_time_leave_the_goodput_unknown() -> None:
+    """Also where another attempt died before its first step, of which all is known."""
+    untimed = [line(1, 1, 1010, step_s=None)]
+    rows = (row(ran(1, 1000, 1030, 0)), row(ran(2, 1040, 1050, 1)))
+    found = ledger(*rows, metrics=untimed)
+    assert (found.useful_steps, found.goodput, found.gpu_goodput) == (1, None, None)
+
+
 def test_an_end_that_nobody_wrote_down_is_the_last_that_was_heard() -> None:
     lost = ran(1, START, None, 0, heard_at=START + 13)
     found = ledger(row(lost), metrics=[line(1, 1, START + 12), line(1, 2, START + 14)])

@@ -85,3 +85,13 @@ def test_what_an_end_says_against_nodes(verdict: Verdict, found: list[tuple[str,
 def test_said_in_one_line() -> None:
     bad = bad_nodes([suspect("n2", Cause.GPU_FAILURE)], POLICY, now=NOW)
     assert describe(bad) == "n2 (GPU failure)"
+
+
+@pytest.mark.parametrize("cause", [Cause.NOTICE, Cause.PREEMPTED])
+def test_a_node_that_the_cloud_takes_back_is_left_out_for_a_while(cause: Cause) -> None:
+    """And a notice that names no node speaks against none."""
+    policy = dataclasses.replace(POLICY, forget_s=86_400.0)
+    gone = Verdict(cause, "reclaimed", suspects=("n1",), node="n2")
+    for ago, found in ((10.0, ["n1"]), (899.0, ["n1"]), (901.0, [])):
+        assert names(*suspicions(gone, at=NOW - ago, attempt=1), policy=policy) == found
+    assert suspicions(Verdict(cause, "stopped", node="n2"), at=NOW, attempt=1) == []

@@ -137,6 +137,12 @@ def test_a_node_that_is_fit(node: Node) -> None:
     assert abs(found["at"] - time.time()) < 60
 
 
+def test_a_node_goes_by_its_node_rank(node: Node) -> None:
+    node.check(FSDPQ_NODE="1")
+    result = node.path / "run/attempts/1/preflight/node-1.json"
+    assert json.loads(result.read_text())["node"] == "n4"
+
+
 def test_a_node_that_is_not(node: Node) -> None:
     node.smi("gpu.txt", table({}, {"pstate": "[GPU requires reset]"}))
     code, text = node.check()

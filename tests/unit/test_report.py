@@ -35,7 +35,9 @@ from .builders import NOW, attempt, finding, job, past, plan, rank_error, seen
 KEYS = {"run", "state", "job_id", "attempt", "step", "steps_total", "checkpoint_step"} | {
     *("cause", "next", "attempts"),
 }
-ROW_KEYS = "attempt job_id restart state cause nodes first_step last_step steps_lost queued_s"
+ROW_KEYS = (
+    "attempt job_id restart state cause nodes switches first_step last_step steps_lost queued_s"
+)
 SECONDS = "startup_s useful_s lost_s saving_s stopping_s other_s"
 STATES = "pending starting running stopping requeued waiting held finished failed cancelled"
 RUNNING = Wait("running", "job 7 is running on n[1-2]")
@@ -76,7 +78,7 @@ def test_the_keys_of_a_status_are_the_promised_ones() -> None:
     data = status(seen(job()), RUNNING, attempt()).to_json()
     assert set(data) >= KEYS
     more = {"loss", "tokens_per_s", "quarantined", "error", "goodput", "interval"}
-    more |= {"environment_changes", "hang", "straggler", "bad_nodes"}
+    more |= {"environment_changes", "hang", "straggler", "bad_nodes", "spread"}
     assert set(data) - KEYS == more
     assert [list(row) for row in data["attempts"]] == [
         [*ROW_KEYS.split(), "started_at", "ended_at", "why", *SECONDS.split()]
@@ -107,6 +109,7 @@ def test_everything_is_null_or_empty_before_the_first_attempt() -> None:
         "hang": None,
         "straggler": None,
         "bad_nodes": [],
+        "spread": None,
     }
 
 
@@ -128,6 +131,7 @@ def test_values_of_a_running_attempt() -> None:
             "state": "running",
             "cause": None,
             "nodes": "n[1-2]",
+            "switches": [],
             "first_step": 1,
             "last_step": 43,
             "steps_lost": None,
@@ -354,6 +358,41 @@ def test_the_last_one_counts_against_the_newest_checkpoint() -> None:
     assert lost([ran(1, 0, 47)], 47) == [0]
     # A checkpoint that is newer than what the attempt had time to tell.
     assert lost([ran(1, 0, 47)], 50) == [0]
+
+
+def test_an_allocation_over_more_switches_than_it_needs() -> None:
+    what = dataclasses.replace(sight(seen(job())), plan=plan(nodes_per_group=2))
+    spread = attempt(nodes="n[1,3,2]", switches=("s0", "s1", "s2"))
+
+    def told(newest: Attempt) -> Status:
+        return report.status(
+            what, RUNNING, attempts=[newest], metrics={}, told={}, submitted_at=None
+        )
+
+    text = "attempt 1 runs over 3 switches or blocks (s0, s1, s2), and 2 would hold its nodes"
+    assert text in report.details(told(spread))
+    assert told(spread).to_json()["attempts"][0]["switches"] == ["s0", "s1", "s2"]
+    assert told(dataclasses.replace(spread, switches=("s0", "s1"))).spread is None
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "asked", "says"),
+    [
+        (JobState.PENDING, "Resources", "1@00:10:00", True),
+        (JobState.PENDING, "Priority", "1@00:10:00", False),
+        (JobState.PENDING, "Resources", None, False),
+        (JobState.RUNNING, "Resources", "1@00:10:00", False),
+    ],
+)
+def test_a_job_that_may_wait_for_its_switches(
+    state: JobState, reason: str, asked: str | None, says: bool
+) -> None:
+    options = (("switches", asked),) if asked else ()
+    waiting = seen(job(state=state, reason=reason))
+    what = dataclasses.replace(sight(waiting), plan=plan(directives=options))
+    wait = Wait("pending", f"job 7 is pending: {reason}")
+    found = report.status(what, wait, attempts=[], metrics={}, told={}, submitted_at=None)
+    assert found.next.endswith("--switches=1@00:10:00, and may wait for that)") is says
 
 
 def test_an_attempt_without_a_step_lost_none_and_a_running_one_cannot_be_told() -> None:

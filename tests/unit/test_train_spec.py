@@ -93,6 +93,25 @@ def test_mesh(tmp_path: Path) -> None:
             mesh_shape(load_train(write(tmp_path, mesh=mesh)), 8)
 
 
+def test_copies_that_follow_the_number_of_ranks(tmp_path: Path) -> None:
+    auto = load_train(write(tmp_path, mesh={"replicate": "auto", "shard": 4}))
+    assert [mesh_shape(auto, world) for world in (4, 8, 12)] == [(1, 4), (2, 4), (3, 4)]
+    for world in (2, 6):
+        with pytest.raises(SpecError, match="ranks"):
+            mesh_shape(auto, world)
+
+
+def test_a_mesh_by_name(tmp_path: Path) -> None:
+    assert mesh_shape(load_train(write(tmp_path, mesh="fsdp")), 8) == (1, 8)
+    with pytest.raises(SpecError, match="needs a size for the shard groups; add shard"):
+        mesh_shape(load_train(write(tmp_path, mesh="hsdp")), 8)
+    with pytest.raises(SpecError, match="must be fsdp, hsdp, or sizes such as"):
+        load_train(write(tmp_path, mesh="ddp"))
+    for copies in (0, True, "many", 1.5):
+        with pytest.raises(SpecError, match="1 or more, or auto"):
+            load_train(write(tmp_path, mesh={"replicate": copies}))
+
+
 def test_paths_are_made_absolute(tmp_path: Path) -> None:
     spec = load_train(write(tmp_path, model={"path": "m"})).relative_to(tmp_path)
     assert spec.model.path == str(tmp_path / "m")

@@ -1,7 +1,7 @@
 """A real Slurm cluster for the tests, in one process tree that leaves nothing behind."""
 
 from .cluster import Cluster
-from .config import ClusterConfig, ComputeHost, SlurmVersion
+from .config import ClusterConfig, ComputeHost, SlurmVersion, Topology
 from .daemons import DaemonError
 from .namespace import NamespaceError
 
@@ -12,4 +12,5 @@ __all__ = [
     "DaemonError",
     "NamespaceError",
     "SlurmVersion",
+    "Topology",
 ]

@@ -214,7 +214,7 @@ def _setup(config: ClusterConfig, work: Path) -> list[str]:
         # Nothing of Slurm's own is on the disk: the tmpfs ends with the namespace.
         f"mount -t tmpfs -o mode=755 tmpfs {quoted(state)}",
         f"mkdir -m 700 {quoted(state)}/slurmctld",
-        f"for i in {{0..7}}; do mknod -m 666 {quoted(state)}/nvidia$i c 1 3; done",
+        f"for i in {{0..31}}; do mknod -m 666 {quoted(state)}/nvidia$i c 1 3; done",
         *(line for i in range(config.small_disks) for line in _disk(small_disk(work, i))),
         *(fill_root(root, [*SHOWN_IN_ROOT, work, *needed_paths()]) if root != MACHINE else []),
         *(bind(work / "etc" / name, root / "etc" / name) for name in ETC_FILES),

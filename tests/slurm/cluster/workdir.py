@@ -69,6 +69,9 @@ def _write_system_files(config: ClusterConfig, work: Path) -> None:
     (work / "etc" / "hosts").write_text(hosts_file(config))
     (work / "slurm" / "gres.conf").write_text(gres_conf(config, work))
     (work / "slurm" / "cgroup.conf").write_text(cgroup_conf(config))
+    if config.topology is not None:
+        lines = (f"{line}\n" for line in config.topology.lines)
+        (work / "slurm" / "topology.conf").write_text("".join(lines))
     (work / "slurm" / "slurmdbd.conf").write_text(slurmdbd_conf(work))
     (work / "slurm" / "slurmdbd.conf").chmod(0o600)
     for user in USERS:

@@ -1,0 +1,167 @@
+"""Rules on what a container does not see by itself. Pure."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from orchestrator.lint.case import Case, Setting
+from orchestrator.lint.rule import GUIDE, Hit, rule
+from orchestrator.profile import ContainerProfile
+
+_GCP = "GoogleCloudPlatform/cluster-toolkit, examples/machine-learning"
+# Where the plug-in of a network lies on the host, by the network's kind or name.
+_PLUGINS: Mapping[str, str] = {
+    "tcpx": "/var/lib/tcpx",
+    "tcpxo": "/var/lib/tcpxo",
+    "gIB": "/usr/local/gib",
+}
+# Files and sockets of the host that variables lead to.
+_PATHS = ("NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX", "NCCL_TUNER_CONFIG_PATH", "NCCL_NET_PLUGIN")
+_CLEANED = frozenset({"--cleanenv", "-e", "--containall", "-C", "--contain-all"})
+
+
+def _container(case: Case) -> ContainerProfile | None:
+    return case.profile.container if case.contained else None
+
+
+def _mounts(case: Case) -> tuple[str, ...]:
+    """Return the mounts of the profile and of the job."""
+    own = case.profile.container.mounts if case.profile.container else ()
+    job = getattr(case.job.spec, "container", None) if case.job else None
+    return (*own, *getattr(job, "mounts", ()))
+
+
+def _inside(mount: str) -> str:
+    """Return where a mount is in the container: HOST, HOST:CONTAINER or HOST:CONTAINER:MODE."""
+    parts = mount.split(":")
+    return (parts[1] if len(parts) > 1 and parts[1].startswith("/") else parts[0]).rstrip("/")
+
+
+def _mounted(path: str, case: Case) -> bool:
+    """Return whether ``path`` lies under a mount."""
+    whole = f"{path.rstrip('/')}/"
+    return any(whole.startswith(f"{_inside(one)}/") for one in _mounts(case))
+
+
+def _holds_mount(path: str, case: Case) -> bool:
+    """Return whether ``path`` or a folder in it is mounted."""
+    return _mounted(path, case) or any(_inside(one).startswith(f"{path}/") for one in _mounts(case))
+
+
+def _seen_inside(case: Case, *names: str) -> Iterator[Setting]:
+    for one in case.named(*names):
+        if one.inside is not False:
+            yield one
+
+
+@rule(
+    "error",
+    why="no mount brings this file into the container, and NCCL there goes on without the topology"
+    " that the machine needs",
+    do="add its path to container.mounts",
+    source=GUIDE + ": NCCL_TOPO_FILE; Azure/ai-infrastructure-on-azure, examples",
+)
+def topo_file_missing(case: Case) -> Iterator[Hit]:
+    """A topology file that the container does not see."""
+    if case.contained:
+        for one in _seen_inside(case, "NCCL_TOPO_FILE"):
+            if not _mounted(one.value, case):
+                yield Hit(at=one)
+
+
+@rule(
+    "error",
+    why="the network's plug-in lies on the host, and no mount brings it into the container: NCCL"
+    " there trains over IP sockets",
+    do="add its folder to container.mounts",
+    source=_GCP,
+)
+def plugin_not_mounted(case: Case) -> Iterator[Hit]:
+    """A network of a plug-in that the container does not see."""
+    if not case.contained:
+        return
+    for name in (case.fabric, *case.profile.fabric.networks):
+        folder = _PLUGINS.get(name)
+        if folder and not _holds_mount(folder, case):
+            at = case.place("container.mounts", ", ".join(_mounts(case)))
+            yield Hit(at=at, why=f"{folder}: {plugin_not_mounted.why}")
+
+
+@rule(
+    "warn",
+    why="it leads to a path of the host that no mount brings into the container",
+    do="add the path to container.mounts, or set it in env_host only",
+    source=_GCP,
+)
+def path_not_mounted(case: Case) -> Iterator[Hit]:
+    """A variable with a path that the container does not see."""
+    if case.contained:
+        for one in _seen_inside(case, *_PATHS):
+            if one.value.startswith("/") and not _mounted(one.value, case):
+                yield Hit(at=one)
+
+
+@rule(
+    "info",
+    why="the site steers NCCL by the host's /etc/nccl.conf, which a container does not see",
+    do="mount it, or give what it says in env_container",
+    source="NVIDIA/pyxis; crusoecloud/slurm, ansible/roles/slurm_compute_node",
+)
+def nccl_conf_not_passed(case: Case) -> Iterator[Hit]:
+    """A file of settings that the container does not see; an error where the profile names it."""
+    container = _container(case)
+    if container is None:
+        return
+    for one in _seen_inside(case, "NCCL_CONF_FILE"):
+        if one.value.startswith("/") and not _mounted(one.value, case):
+            yield Hit(at=one, why="no mount brings this file into the container", level="error")
+    told = any(_seen_inside(case, "NCCL_*")) or _mounted("/etc/nccl.conf", case)
+    if _speaks_of_conf(case) and not told:
+        yield Hit(at=case.place("container.runtime", container.runtime))
+
+
+def _speaks_of_conf(case: Case) -> bool:
+    profile = case.profile
+    told = [*profile.source, *profile.notes, *(one.source for one in profile.evidence.values())]
+    return any("nccl.conf" in text for text in told)
+
+
+@rule(
+    "warn",
+    why="this option empties the environment of the container, NCCL's variables included",
+    do="remove it, or name the variables in container.pass_env",
+    source="apptainer-exec(1): --cleanenv, --containall",
+)
+def environment_emptied(case: Case) -> Iterator[Hit]:
+    """A container of Apptainer that gets no environment, and variables that have to get in."""
+    container = _container(case)
+    if container is None or container.runtime not in ("apptainer", "singularity"):
+        return
+    lost = [one for one in _seen_inside(case, "NCCL_*", "FI_*") if not _passed(one, container)]
+    for option in container.options:
+        if option in _CLEANED and lost:
+            why = f"{environment_emptied.why}, such as {lost[0].name}"
+            yield Hit(at=case.place("container.options", option), why=why)
+
+
+def _passed(one: Setting, container: ContainerProfile) -> bool:
+    if one.inside or one.name in container.env:
+        return True
+    patterns = [re.escape(name).replace(r"\*", ".*") for name in container.pass_env]
+    return any(re.fullmatch(pattern, one.name) for pattern in patterns)
+
+
+@rule(
+    "info",
+    why="where the image sets the same variable, its value wins over the host's",
+    do="add it there, or NCCL_*",
+    source="NVIDIA/pyxis: --container-env",
+)
+def image_may_win(case: Case) -> Iterator[Hit]:
+    """Variables for NCCL that pyxis is not told to keep."""
+    container = _container(case)
+    if container is None or container.runtime != "pyxis":
+        return
+    names = [one.name for one in _seen_inside(case, "NCCL_*") if not _passed(one, container)]
+    if names:
+        at = case.place("container.pass_env", ", ".join(container.pass_env))
+        yield Hit(at=at, why=f"{image_may_win.why}: {', '.join(names)}")

@@ -1,0 +1,23 @@
+"""The `train:` part of a job file."""
+
+from orchestrator.spec.train.batch import check_batch, fits, mesh_shape
+from orchestrator.spec.train.checkpoint import CheckpointSpec
+from orchestrator.spec.train.data import DataSpec
+from orchestrator.spec.train.mesh import MeshSpec
+from orchestrator.spec.train.model import ModelSpec
+from orchestrator.spec.train.schema import TrainSpec, load_train, with_overrides
+from orchestrator.spec.train.timeouts import TimeoutSpec
+
+__all__ = [
+    "CheckpointSpec",
+    "DataSpec",
+    "MeshSpec",
+    "ModelSpec",
+    "TimeoutSpec",
+    "TrainSpec",
+    "check_batch",
+    "fits",
+    "load_train",
+    "mesh_shape",
+    "with_overrides",
+]
