@@ -4,8 +4,9 @@
 # where the workers look at every step.
 set -u
 
-environment=$1
-FSDPQ_ATTEMPT_DIR=${environment%/*}
+# What the batch shell has exported, whatever the runtime lets in and the image sets.
+# shellcheck disable=SC1090
+. "$1" || exit 1
 node=${SLURM_NODEID:-0}
 # Its node rank, where the batch shell has ordered the nodes by the network.
 read -ra ranks <<<"${FSDPQ_NODE_RANKS:-}"
@@ -26,8 +27,6 @@ trap 'on_notice TERM' TERM
 
 # --- Inside the container -------------------------------------------------------------------
 umask 077
-# shellcheck disable=SC1090  # what the batch shell has exported
-. "$environment" || exit 1
 if [ -z "${SLURM_NODEID:-}" ]; then
   echo "fsdpq: the container has no SLURM_NODEID; its runtime must pass SLURM's variables" >&2
   exit 1
