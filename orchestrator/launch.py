@@ -111,6 +111,7 @@ def ready(described: Described, *, runs: Path, program: tuple[str, ...] | None =
         code = snapshot.find(spec)
         caller_path = os.environ.get("PYTHONPATH", "")
         plan = snapshot.settle(plan, code, spec, caller_path=caller_path)
+        planning.check_mounts(plan)
     except SpecError as problem:
         raise SpecError(f"{job}: {problem}") from None
     placed = placement.notes(spec, profile, nproc=plan.nproc_per_node)
@@ -133,7 +134,7 @@ def _site_file(job: Path, site: str, *, chosen: bool) -> Path:
 
 def _notes(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
     """Yield what looks like a mistake, though only the nodes can tell."""
-    if spec.python is None and find_spec("torch") is None:
+    if spec.python is None and spec.container is None and find_spec("torch") is None:
         yield (
             f"{sys.executable} has no torch, and the job would run with it; name the interpreter of"
             " your training environment with `python:`"

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from orchestrator import placement
 from orchestrator.clouds import Cloud
+from orchestrator.container import PYTHON, Container, container, notice_signal
 from orchestrator.directives import directives
 from orchestrator.errors import SpecError
 from orchestrator.layout import RunLayout
@@ -62,6 +63,7 @@ class LaunchPlan:
         prepend: Put before what a list of paths holds already.
         scripts: Sourced before `env`, each with variables that steer it.
         srun: More options of srun; "" is one without a value.
+        container: What the nodes run in; None for the host itself.
     """
 
     run: str
@@ -95,11 +97,27 @@ class LaunchPlan:
     prepend: Pairs = ()
     scripts: tuple[tuple[str, Pairs], ...] = ()
     srun: Pairs = ()
+    container: Container | None = None
 
     @property
     def world_size(self) -> int:
         """Number of ranks."""
         return self.nodes * self.nproc_per_node
+
+    @property
+    def mounts(self) -> tuple[str, ...]:
+        """What the container sees of the host, as HOST:CONTAINER[:ro].
+
+        Raises:
+            SpecError: The run directory or the like cannot be mounted.
+        """
+        if self.container is None:
+            return ()
+        paths = [self.run_dir, *self.python_path]
+        paths += [self.workdir] if self.container.workdir is None else []
+        script = Path(self.program[0])
+        paths += [str(script.parent)] if script.is_absolute() else []
+        return self.container.all_mounts(paths)
 
     def size_options(self, nodes: int) -> list[str]:
         """Return the options that have a job of this plan start on ``nodes`` nodes."""
@@ -148,6 +166,8 @@ def plan(
     Raises:
         SpecError: The job asks for what the site does not have.
     """
+    inside = container(spec, profile)
+    spec = notice_signal(spec, inside)
     where = target(spec, profile)
     nproc = _workers(spec, profile, where)
     spec = placement.with_mesh(spec, profile, nproc=nproc)
@@ -180,10 +200,10 @@ def plan(
         nproc_per_node=nproc,
         cpus_per_node=where.cpus_per_node,
         workdir=spec.workdir or str(cwd),
-        directives=tuple(options),
+        directives=(*options, *(inside.directives if inside else ())),
         env=tuple(_environment(spec, profile).items()),
         modules=profile.modules + spec.modules,
-        python=spec.python or python,
+        python=spec.python or (PYTHON if inside else python),
         program=_program(spec, layout),
         notice_signal=spec.notice.signal,
         steps_total=spec.train.steps if spec.train else None,
@@ -204,7 +224,17 @@ def plan(
         prepend=tuple(profile.prepend.items()),
         scripts=tuple((one.path, tuple(one.env.items())) for one in profile.scripts),
         srun=tuple(profile.srun.items()),
+        container=inside,
     )
+
+
+def check_mounts(plan: LaunchPlan) -> None:
+    """Refuse a plan whose container cannot be shown what it needs.
+
+    Raises:
+        SpecError: A path has characters that no container runtime can be told of.
+    """
+    _ = plan.mounts
 
 
 def settle(spec: JobSpec, profile: SiteProfile) -> JobSpec:
@@ -286,7 +316,8 @@ def _time_limit(spec: JobSpec, where: Target) -> int | None:
 
 
 def _environment(spec: JobSpec, profile: SiteProfile) -> dict[str, str]:
-    return {**_DEFAULT_ENV, **profile.env, **profile.env_host, **spec.env}
+    by_path = profile.env_container if spec.container else profile.env_host
+    return {**_DEFAULT_ENV, **profile.env, **by_path, **spec.env}
 
 
 def _program(spec: JobSpec, layout: RunLayout) -> tuple[str, ...]:
@@ -295,4 +326,4 @@ def _program(spec: JobSpec, layout: RunLayout) -> tuple[str, ...]:
     return ("-m", "orchestrator.trainer", str(layout.train))
 
 
-__all__ = ["LaunchPlan", "plan", "settle"]
+__all__ = ["LaunchPlan", "check_mounts", "plan", "settle"]

@@ -13,7 +13,7 @@ from orchestrator import script
 from orchestrator.errors import SpecError
 from orchestrator.fields import read_yaml, validate
 from orchestrator.layout import RunLayout
-from orchestrator.profile import GpuProfile, SiteProfile, load_profile, shipped
+from orchestrator.profile import ContainerProfile, GpuProfile, SiteProfile, load_profile, shipped
 from orchestrator.spec.job import JobSpec
 from orchestrator.watch_job import Options, describe
 
@@ -25,6 +25,7 @@ TRAIN = {
     "steps": 5000,
     "global_batch": 64,
 }
+SMALL = {"nodes": 2, "account": "lab", "time_limit": "12:00:00"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +34,13 @@ class Case:
 
     Attributes:
         whole: Whether node.sh is kept too; it hardly differs from site to site.
+        container: What the profile says of containers, in place of the shipped one's words.
     """
 
     site: str
     job: dict[str, Any] = field(default_factory=dict)
     whole: bool = True
+    container: dict[str, Any] | None = None
 
 
 CASES = {
@@ -73,6 +76,55 @@ CASES = {
             "script": "/n/lab/alice's project/train.py",
             "args": ["--name", "a b", "--lr=1e-4"],
         },
+    ),
+    # The first of them shows node.sh in a container as well.
+    "container-pyxis": Case(
+        site="kempner-h100",
+        job={**SMALL, "train": TRAIN, "container": "/images/torch.sqsh"},
+        container={
+            "runtime": "pyxis",
+            "mounts": ["/var/tmp", "/run/tcpx-${SLURM_JOB_ID}"],
+            "pass_env": ["OMPI_*"],
+            "options": ["--no-container-mount-home"],
+            "env": {"NCCL_PLUGIN": "/run/tcpx-${SLURM_JOB_ID}/lib"},
+        },
+    ),
+    "container-apptainer": Case(
+        whole=False,
+        site="kempner-a100",
+        job={
+            **SMALL,
+            "script": "/n/lab/train.py",
+            "env": {"PROMPT": "it's $5; `really`"},
+            "container": {
+                "image": "/images/torch.sif",
+                "mounts": ["/n/data:/data:ro"],
+                "options": ["--writable-tmpfs"],
+            },
+        },
+        container={"runtime": "apptainer"},
+    ),
+    "container-shifter": Case(
+        whole=False,
+        site="kempner-a100",
+        job={
+            **SMALL,
+            "script": "/n/lab/train.py",
+            "container": {"image": "docker:nersc/pytorch:24.06", "mounts": ["/n/data:/data"]},
+        },
+        container={"runtime": "shifter", "options": ["--module=gpu,nccl-2.18"]},
+    ),
+    "container-podman-hpc": Case(
+        whole=False,
+        site="kempner-a100",
+        job={**SMALL, "script": "/n/lab/train.py", "container": "docker.io/pytorch/pytorch:2.11"},
+        container={"runtime": "podman-hpc", "options": ["--nccl"]},
+    ),
+    "container-edf": Case(
+        whole=False,
+        site="kempner-h100",
+        job={**SMALL, "script": "/n/lab/train.py", "container": "pytorch"},
+        container={"runtime": "edf", "options": ["com.hooks.aws_ofi_nccl.enabled=true"]},
     ),
 }
 
@@ -111,12 +163,23 @@ def rendered(name: str) -> dict[str, str]:
     return scripts if case.whole else {f"{name}.sbatch": scripts[f"{name}.sbatch"]}
 
 
+def case_profile(case: Case) -> SiteProfile:
+    """Return the profile of a case's site, with what the case says of containers."""
+    if case.site not in SLURM_SITES:
+        return load_profile("local", base=HERE)
+    profile = site_profile(case.site)
+    if case.container is None:
+        return profile
+    container = ContainerProfile.model_validate(case.container)
+    return profile.model_copy(update={"container": container})
+
+
 def render(run: str, case: Case) -> dict[str, str]:
     """Return the scripts of a case: `sbatch` and `node.sh`."""
     data = {"name": run, **case.job, "site": case.site}
     plan = planning.plan(
         validate(JobSpec, data, where=Path(run), error=SpecError),
-        site_profile(case.site) if case.site in SLURM_SITES else load_profile("local", base=HERE),
+        case_profile(case),
         layout=RunLayout(Path("/shared/runs") / str(data["name"])),
         cwd=Path("/home/alice"),
         python="/home/alice/.venv/bin/python",

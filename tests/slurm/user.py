@@ -34,6 +34,10 @@ class FsdpqUser:
         config = str(self.home / ".config")
         self._env = {"PYTHONPATH": str(cluster.repository), "XDG_CONFIG_HOME": config}
 
+    def add_to_path(self, folder: Path) -> None:
+        """Put a folder before the others that commands are looked for in, also by jobs."""
+        self._env["PATH"] = f"{folder}:{self.cluster.environment('alice')['PATH']}"
+
     def argv(self, *args: str) -> list[str]:
         return [self.cluster.python, "-m", "orchestrator", *args]
 
