@@ -50,6 +50,7 @@ def beats(env: NodeEnvironment) -> Beats:
         number=env.node,
         node=env.host,
         gpus=Gpus(),
+        start_s=env.start_s,
     )
 
 

@@ -9,6 +9,7 @@ from typing import get_args
 from orchestrator.clouds import Cloud
 from orchestrator.errors import RunError
 from orchestrator.layout import AttemptLayout
+from orchestrator.limits import Limits
 
 METADATA_URL = "http://169.254.169.254"
 _LEAD_S = 120
@@ -27,6 +28,7 @@ class NodeEnvironment:
         stop_on_rebalance: Whether a mere recommendation (AWS) is a notice too.
         lead_s: How many seconds before the end the job wants to know.
         metadata_url: Where that service is; another one only in tests.
+        start_s: How long workers may take to be started; None for as long as it takes.
     """
 
     local_dir: Path
@@ -38,6 +40,7 @@ class NodeEnvironment:
     stop_on_rebalance: bool = False
     lead_s: int = _LEAD_S
     metadata_url: str = METADATA_URL
+    start_s: float | None = None
 
 
 def read_environment(variables: Mapping[str, str]) -> NodeEnvironment:
@@ -49,6 +52,7 @@ def read_environment(variables: Mapping[str, str]) -> NodeEnvironment:
     Raises:
         RunError: A variable is missing or makes no sense.
     """
+    hang = Limits.from_text(variables.get("FSDPQ_HANG") or "")
     return NodeEnvironment(
         local_dir=Path(_text(variables, "FSDPQ_LOCAL_DIR")),
         attempt=AttemptLayout(Path(_text(variables, "FSDPQ_ATTEMPT_DIR"))),
@@ -59,6 +63,7 @@ def read_environment(variables: Mapping[str, str]) -> NodeEnvironment:
         stop_on_rebalance=variables.get("FSDPQ_STOP_ON_REBALANCE") == "1",
         lead_s=_number(variables, "FSDPQ_NOTICE_LEAD_S", _LEAD_S),
         metadata_url=variables.get("FSDPQ_METADATA_URL") or METADATA_URL,
+        start_s=hang.start_s if hang.enabled else None,
     )
 
 
