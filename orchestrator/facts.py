@@ -11,6 +11,7 @@ from orchestrator import environment, store, vitals
 from orchestrator.attempt import Attempt, Finding, RankError, Weight
 from orchestrator.environment import Change, Environment
 from orchestrator.evidence import errors, reading
+from orchestrator.fabric import record as network
 from orchestrator.layout import AttemptLayout, RunLayout
 
 # Larger than any step and any time in seconds: what is larger was not written by us.
@@ -130,6 +131,7 @@ def _attempt(layout: AttemptLayout, number: int, metric_step: int | None) -> Att
         heard_at=progress.number("at") or start.number("started_at"),
         quarantined=tuple(_quarantined(resume)),
         error=_first_error(layout.errors),
+        network=network.read(layout.fabric),
     )
 
 

@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from orchestrator import promise
 from orchestrator.clouds import Cloud
 from orchestrator.errors import SpecError
+from orchestrator.fabric.promise import Promise
 from orchestrator.layout import RunLayout
 from orchestrator.limits import Limits
 from orchestrator.policy import Policy
@@ -49,6 +51,7 @@ class LaunchPlan:
             where it is known, or the lead that the job asks for.
         preflight: Whether each node is checked before torchrun (see `orchestrator.fitness`).
         hang: How long a rank may make no progress.
+        fabric: What the site promises of the network; None in runs of older versions.
     """
 
     run: str
@@ -75,6 +78,7 @@ class LaunchPlan:
     python_path: tuple[str, ...] = ()
     preflight: bool = False
     hang: Limits = field(default_factory=Limits)
+    fabric: Promise | None = None
 
     @property
     def world_size(self) -> int:
@@ -120,6 +124,8 @@ def plan(
     """
     partition = _partition(spec, profile)
     nproc = _workers(spec, profile)
+    network = promise.of_site(profile)
+    promise.check(spec, network)
     limit_s = _time_limit(spec, partition)
     job_name = f"{spec.name}-{hashlib.sha256(str(layout.root).encode()).hexdigest()[:8]}"
     slurm = profile.scheduler == "slurm"
@@ -148,6 +154,7 @@ def plan(
         notice_s=_notice_s(spec, partition),
         preflight=bool(spec.preflight.checks),
         hang=spec.hang.limits(),
+        fabric=network,
     )
 
 
@@ -155,6 +162,7 @@ def _policy(spec: JobSpec, nproc: int, *, seed: str) -> Policy:
     restart, elastic = spec.restart, spec.elastic
     return Policy(
         max_no_progress=restart.max_no_progress,
+        require_rdma=spec.require_rdma and spec.nodes > 1,
         delay_s=restart.delay_s,
         max_delay_s=restart.max_delay_s,
         budgets=restart.budgets.by_cause(),

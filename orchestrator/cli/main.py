@@ -25,6 +25,7 @@ _COMMANDS = {
     "cancel": "act",
     "requeue": "act",
     "drill": "act",
+    "diagnose": "diagnose",
 }
 _HELP = {
     "render": "Write the scripts of a job; submit nothing.",
@@ -36,6 +37,7 @@ _HELP = {
     "cancel": "Save, then stop for good.",
     "requeue": "Save, then start again now.",
     "drill": "Rehearse a preemption and report what was lost.",
+    "diagnose": "Say which network was used, and what failed first.",
 }
 
 

@@ -28,8 +28,8 @@ class Notes:
             OSError: It cannot be written.
         """
         line = f"{reclaim.word} {int(at)}\n"
-        _append(self.notice_file, line)
-        _append(self.attempt.root / f"notice.{self.node}", line)
+        append(self.notice_file, line)
+        append(self.attempt.root / f"notice.{self.node}", line)
         self.attempt.reclaims.mkdir(mode=0o700, exist_ok=True)
         content = {
             "node": self.host,
@@ -41,7 +41,12 @@ class Notes:
         write_json(self.attempt.reclaims / f"node-{self.node}.json", content, durable=False)
 
 
-def _append(path: Path, line: str) -> None:
+def append(path: Path, line: str) -> None:
+    """Append ``line`` to a notice file.
+
+    Raises:
+        OSError: It cannot be written.
+    """
     # In one write: node.sh may append at the same time.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:

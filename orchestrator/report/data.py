@@ -4,8 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from orchestrator.attempt import Attempt
-from orchestrator.decide import Action, CancelJobs, Exclude, Over, Replace, Restart, StartNow, Wait
+from orchestrator.attempt import Attempt, Network
+from orchestrator.decide import (
+    Action,
+    CancelJobs,
+    Exclude,
+    Over,
+    ProveNetwork,
+    Replace,
+    Restart,
+    StartNow,
+    TellStop,
+    Wait,
+)
 from orchestrator.environment import Change
 from orchestrator.ledger import Books, Entry, Ledger, Row, account
 from orchestrator.nodes import BadNode, bad_nodes
@@ -40,6 +51,7 @@ class Status:
     hang: str | None = None
     straggler: str | None = None
     bad_nodes: tuple[BadNode, ...] = ()
+    network: Network | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON's types."""
@@ -47,7 +59,13 @@ class Status:
         plain = {name: getattr(self, name) for name in self.__slots__}
         changes = [change.to_json() for change in self.environment_changes]
         bad = [asdict(node) for node in self.bad_nodes]
-        lists = {"quarantined": quarantined, "environment_changes": changes, "bad_nodes": bad}
+        network = asdict(self.network) if self.network else None
+        lists = {
+            "quarantined": quarantined,
+            "environment_changes": changes,
+            "bad_nodes": bad,
+            "network": network,
+        }
         return {**plain, **lists, "attempts": list(self.attempts)}
 
 
@@ -114,6 +132,7 @@ def status(
         interval=_interval(books.saves) if books else None,
         hang=live.hang.why if live and live.hang else None,
         straggler=live.straggler.why if live and live.straggler else None,
+        network=newest.network if newest else None,
         bad_nodes=tuple(bad_nodes(sight.past.suspicions, sight.policy, now=sight.seen.now)),
     )
 
@@ -183,7 +202,9 @@ def state(action: Action) -> str:
             return "requeued"
         case Restart():
             return "waiting"
-        case CancelJobs():
+        case ProveNetwork():
+            return "running"
+        case CancelJobs() | TellStop():
             return "stopping"
         case Replace():
             return "stopping" if action.requeue else "waiting"
