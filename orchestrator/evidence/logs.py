@@ -457,7 +457,7 @@ NCCL: tuple[Pattern, ...] = (
         "wc5",
         Cause.FABRIC,
         Weight.ECHO,
-        _COMPLETION + r"(?:IBV_WC_WR_FLUSH_ERR\()?5\b",
+        _COMPLETION + r"(?:IBV_WC_WR_FLUSH_ERR\()?5(?=[,)\s])",
         "requests were flushed",
     ),
     # 12: no answer from the other side, be it the cable, the switch or that the peer is gone.
@@ -465,7 +465,7 @@ NCCL: tuple[Pattern, ...] = (
         "wc12",
         Cause.FABRIC,
         Weight.MAYBE,
-        _COMPLETION + r"(?:IBV_WC_RETRY_EXC_ERR\()?12\b",
+        _COMPLETION + r"(?:IBV_WC_RETRY_EXC_ERR\()?12(?=[,)\s])",
         "no answer from {peer} over InfiniBand (retries used up, status 12)",
         advice="A cable, a switch, or the other node: NCCL_IB_TIMEOUT=22 rides out short ones",
     ),
@@ -474,7 +474,7 @@ NCCL: tuple[Pattern, ...] = (
         "loc_prot_err_acs_or_gdr",
         Cause.FABRIC,
         Weight.OWN,
-        _COMPLETION + r"(?:IBV_WC_LOC_PROT_ERR\()?4\b",
+        _COMPLETION + r"(?:IBV_WC_LOC_PROT_ERR\()?4(?=[,)\s])",
         "an InfiniBand transfer touched memory that the adapter may not use (status 4,"
         " LOC_PROT_ERR)",
         advice="GPUDirect with PCI access control (ACS) on, or over too long a way: ask for ACS to"
@@ -485,7 +485,7 @@ NCCL: tuple[Pattern, ...] = (
         "wc_error",
         Cause.FABRIC,
         Weight.OWN,
-        _COMPLETION + r"(?P<status>\w+)",
+        _COMPLETION + r"(?P<status>(?:IBV_WC_\w+\()?\d+)(?=[,)\s])",
         "an InfiniBand transfer with {peer} failed (status {status})",
         advice="Look at the adapter and its port on this node, and at the node at the other end",
     ),

@@ -9,6 +9,8 @@ from orchestrator.fabric.network import Process
 
 # More processes than any job has on the nodes whose logs one reads at a time.
 _MOST_PROCESSES = 65536
+# More different errors are not compared with each other.
+_MOST_TEXTS = 1000
 _VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
 
 
@@ -39,8 +41,9 @@ class Collector:
                 self._at[file] = line.at
             if line.level:
                 self._process(line, file).add(line)
-            elif match := _VERSION.search(line.message):
-                self._version = self._version or match[1]
+            # NCCL prints it without a name, too, so it may stand behind another one's line.
+            if not self._version and (match := _VERSION.search(line.message)):
+                self._version = match[1]
             if line.level in ("", "WARN"):
                 self._clue(line, file, number)
 
@@ -83,16 +86,16 @@ class Collector:
         processes = self.processes()
         ranks = {(p.host, p.pid): p.rank for p in processes if p.pid}
         hosts = _hosts_by_pid(processes)
-        return [_placed(clue, ranks, hosts) for clue in self.clues.ordered()]
+        return [_placed(clue, ranks, hosts) for clue in _without_pieces(self.clues.ordered())]
 
 
 def _joined(processes: list[Process]) -> list[Process]:
     """Join processes of one id whose hosts are one name, torn or glued to another's line.
 
-    What was heard of most often has the right name.
+    What begins most lines has the right name, and of two of them the longer one.
     """
     kept: list[Process] = []
-    for process in sorted(processes, key=lambda p: -p.lines):
+    for process in sorted(processes, key=lambda p: (-p.clean, -len(p.host))):
         owner = next((other for other in kept if _torn(process, other)), None)
         if owner is None:
             kept.append(process)
@@ -104,7 +107,16 @@ def _joined(processes: list[Process]) -> list[Process]:
 def _torn(process: Process, owner: Process) -> bool:
     a, b = process.host, owner.host
     same = bool(a and b) and (a.endswith(b) or b.endswith(a))
-    return same and process.lines <= max(3, owner.lines // 4)
+    return same and process.clean <= max(3, owner.clean // 4)
+
+
+def _without_pieces(clues: list[Clue]) -> list[Clue]:
+    """Leave out errors whose line is a piece of another one's: a write that was torn."""
+    texts = {clue.text for clue in clues}
+    if len(texts) > _MOST_TEXTS:
+        return clues
+    pieces = {text for text in texts if any(text in other for other in texts if other != text)}
+    return [clue for clue in clues if clue.text not in pieces]
 
 
 def _hosts_by_pid(processes: list[Process]) -> dict[int, list[str]]:
@@ -121,6 +133,6 @@ def _placed(
     finding, host = clue.finding, clue.finding.node
     known = hosts.get(clue.pid, [])
     if host and known and host not in known:
-        host = next((name for name in known if host.endswith(name) or name.endswith(host)), host)
+        host = next((n for n in known if host.endswith(n) or n.endswith(host)), host)
     rank = finding.rank if finding.rank is not None else ranks.get((host, clue.pid))
     return replace(clue, finding=replace(finding, node=host, rank=rank))

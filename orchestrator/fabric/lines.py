@@ -27,12 +27,16 @@ _TIME = re.compile(
 _RECORD = re.compile(
     r"(?:(?P<host>[^\s:\[\]]{1,255}):(?P<pid>\d{1,9}):\d{1,9}(?:\([^)]{0,32}\))? \[-?\d+\] )?"
     r"(?:\d+\.\d+ )?(?:[\w./+-]+:\d+ )?(?:\(\w+\) )?"
-    r"\bNCCL (?P<level>WARN|INFO|TRACE|CALL|ABORT|VERSION) "
+    r"NCCL (?P<level>WARN|INFO|TRACE|CALL|ABORT|VERSION) "
 )
 _NCCL = "NCCL "
 # How what others put in front begins.
 _FRONT = frozenset("[ 0123456789")
 # torch's log lines: "[E626 06:24:44.903881913 ProcessGroupNCCL.cpp:616] [PG ID ... Rank 1] ".
+_TORCH_NAME = "ProcessGroupNCCL.cpp:"
+_TORCH_LINE = re.compile(
+    r"(?:\[rank\d{1,8}\]: ?)?\[[A-Z]\d{3,4} [\d:.]{8,20} ProcessGroupNCCL\.cpp:"
+)
 _TORCH_RANK = re.compile(r"ProcessGroupNCCL\.cpp:\d+\] \[(?:PG [^\]]*?)?Rank (\d{1,8})\]")
 
 
@@ -49,6 +53,7 @@ class Line:
         task: What srun -l or torchrun --tee put in front, which tells two writers of one file
             apart; "" without one.
         at: Seconds since 1970; None without a date.
+        first: Whether it began the line, so that its host is no other writer's as well.
         whole: Whether it ended where its writer ended it; a line that another one breaks into, or
             that the file ends in, may lack its end.
     """
@@ -61,6 +66,7 @@ class Line:
     rank: int | None = None
     task: str = ""
     at: float | None = None
+    first: bool = True
     whole: bool = True
 
 
@@ -101,9 +107,13 @@ def read(text: str, *, whole: bool = True, writer: Writer = NOBODY) -> Iterator[
     if not found:
         yield _other(rest, front, whole, writer)
         return
+    torch = _TORCH_LINE.search(rest) if _TORCH_NAME in rest else None
+    stop = torch.start() if torch else len(rest)
+    if torch:  # one of its lines right behind one of NCCL's
+        yield _other(rest[stop:], _Front(), whole, writer)
     for number, match in enumerate(found):
         last = number + 1 == len(found)
-        end = len(rest) if last else found[number + 1].start()
+        end = max(match.end(), stop) if last else found[number + 1].start()
         yield Line(
             text=rest[match.start() : end].strip(),
             message=rest[match.end() : end].rstrip(),
@@ -113,7 +123,8 @@ def read(text: str, *, whole: bool = True, writer: Writer = NOBODY) -> Iterator[
             rank=front.rank,
             task=front.task,
             at=front.at,
-            whole=whole and last,
+            first=match.start() == 0,
+            whole=whole and last and not torch,
         )
 
 

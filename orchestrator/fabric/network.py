@@ -45,6 +45,7 @@ class Process:
 
     Attributes:
         lines: How many lines it was heard of in.
+        clean: How many of them it began.
         hcas: Link layer ("IB", "RoCE") by HCA and port; None where nothing was said of HCAs.
         nics: How many interfaces libfabric found.
         gdr, plain: Connections to other nodes with and without GPUDirect.
@@ -59,6 +60,7 @@ class Process:
     pid: int
     source: str = ""
     lines: int = 0
+    clean: int = 0
     rank: int | None = None
     ranks: int = 0
     nodes: int | None = None
@@ -78,6 +80,7 @@ class Process:
     def add(self, line: Line) -> None:
         """Take one line of NCCL's."""
         self.lines += 1
+        self.clean += line.first
         if self.rank is None:
             self.rank = line.rank
         message = line.message
@@ -189,6 +192,7 @@ class Process:
     def absorb(self, other: "Process") -> None:
         """Take what was said of the same process under another name."""
         self.lines += other.lines
+        self.clean += other.clean
         self.rank = self.rank if self.rank is not None else other.rank
         self.ranks, self.nodes = max(self.ranks, other.ranks), self.nodes or other.nodes
         self.version, self.provider = self.version or other.version, self.provider or other.provider

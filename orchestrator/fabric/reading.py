@@ -6,7 +6,7 @@ the other lines only the few that begin as those of interest do become text.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,19 +19,27 @@ _BEFORE = 1024
 _OTHERS = (b"NET/OFI", b"fi_getinfo", b"NVRM", b"socketProgress", b"ncclRemoteError")
 # Lines that are looked into, of one sort and file; of connections with GPUDirect the first ones
 # tell enough.
-_MOST = {"info": 60_000, "plain": 20_000, "good": 20_000, "warn": 20_000, "other": 20_000}
-_CHANNEL = (
-    rb"(?:Channel|Ring) \d+(?:/\d+)? : \d+(?:\[\w+\])? -> \d+(?:\[\w+\])? \[\w+\] via NET/"
-)
-# By sort: how NCCL's lines go on that say something.
-_SORTS = {
-    "good": rb" INFO (?=" + _CHANNEL + rb"[^\n]{1,64}/GDRDMA)",
-    "plain": rb" INFO (?=" + _CHANNEL + rb"(?![^\n]{1,64}/GDRDMA))",
-    "info": rb" INFO (?=NET/|Using net|Assigned N|Initialized N|NCCL|comm |ncclCommI|GPU Direct)"
-    rb"| TRACE (?=[^\n]{0,64}GPU Direct)",
+_MOST = {
+    "other": 20_000,
+    "info": 50_000,
+    "plain": 20_000,
+    "good": 20_000,
+    "warn": 20_000,
+    "trace": 20_000,
+}
+_CHANNEL = rb"(?:Channel|Ring) \d+(?:/\d+)? : \d+(?:\[\w+\])? -> \d+(?:\[\w+\])? \[\w+\] via NET/"
+# By sort: how NCCL's lines go on that say something, after "NCCL INFO " and after "NCCL".
+_AFTER_INFO = {
+    "good": _CHANNEL + rb"(?=[^\n]{1,64}/GDRDMA)",
+    "plain": _CHANNEL + rb"(?![^\n]{1,64}/GDRDMA)",
+    "info": rb"(?:NET/|Using net|Assigned N|Initialized N|NCCL|comm |ncclCommI|GPU Direct)",
+}
+_AFTER_NAME = {
     "warn": rb" WARN ",
+    "trace": rb" TRACE (?=[^\n]{0,64}GPU Direct)",
     "other": rb"(?! INFO | TRACE | WARN )",
 }
+_SORTS = (*_AFTER_INFO, *_AFTER_NAME)
 
 Take = Callable[[str, int, bool], None]
 
@@ -119,8 +127,16 @@ class _Reader:
 
 def _pattern(sorts: frozenset[str]) -> re.Pattern[bytes]:
     """Return what finds lines of these sorts; nothing, if there are none."""
-    ways = [b"(?P<%b>%b)" % (name.encode(), _SORTS[name]) for name in _SORTS if name in sorts]
+    info, name = (_either(table, sorts) for table in (_AFTER_INFO, _AFTER_NAME))
+    ways = [rb" INFO (?:%b)" % info] if info else []
+    ways += [name] if name else []
     return re.compile(b"NCCL(?:" + b"|".join(ways) + b")" if ways else b"(?!)")
+
+
+def _either(table: Mapping[str, bytes], sorts: frozenset[str]) -> bytes:
+    return b"|".join(
+        b"(?P<%b>%b)" % (sort.encode(), way) for sort, way in table.items() if sort in sorts
+    )
 
 
 def _each(data: bytes, word: bytes, end: int) -> Iterator[int]:

@@ -202,7 +202,7 @@ def _first(processes: Sequence[Process], *names: str) -> Process:
 
 def _who(processes: Sequence[Process]) -> str:
     """Return whose traffic it is: hosts, as many as a sentence holds."""
-    names = list(dict.fromkeys(p.host for p in processes if p.host))
+    names = sorted({p.host for p in processes if p.host})
     if not names:
         return "traffic between nodes goes"
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""

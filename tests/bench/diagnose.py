@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.fabric.examine import ends, examine
@@ -38,37 +38,36 @@ def start(rank: int) -> list[str]:
     ]
 
 
-def mixed(rng: random.Random) -> Iterator[str]:
-    """Yield the lines of a training job: steps of all ranks, now and then something of NCCL's."""
-    yield from (line for rank in range(RANKS) for line in start(rank))
-    step = 0
-    while True:
-        step += 1
+def mixed(rng: random.Random) -> list[str]:
+    """Return the lines of a training job: steps of all ranks, now and then something of NCCL's."""
+    lines = []
+    for step in range(2000):
         for rank in range(RANKS):
-            yield f"[default{rank % 8}]:step {step} loss {rng.random():.4f} grad_norm 0.91 lr 3e-4"
+            lines.append(
+                f"[default{rank % 8}]:step {step} loss {rng.random():.4f} grad_norm 0.91 lr 3e-4"
+            )
         if step % 50 == 0:
-            yield "node-3:1024:2024 [0] NCCL INFO Channel 00/1 : 24[0] -> 25[1] via P2P/CUMEM/read"
+            lines.append("node-3:1024:2024 [0] NCCL INFO Channel 00/1 : 24[0] -> 25[1] via P2P/IPC")
+    return lines
 
 
-def nccl(rng: random.Random) -> Iterator[str]:
-    """Yield NCCL's own lines, over and over."""
-    while True:
-        for rank in range(RANKS):
-            yield from start(rank)
-            who = f"node-{rank // 8}:{1000 + rank}:{2000 + rank} [{rank % 8}] NCCL INFO"
-            for n in range(32):
-                yield f"{who} Channel {n:02}/0 : {rank}[0] -> {rank + 1}[1] via P2P/CUMEM/read"
+def nccl(rng: random.Random) -> list[str]:
+    """Return NCCL's own lines."""
+    lines = []
+    for rank in range(RANKS):
+        lines += start(rank)
+        who = f"node-{rank // 8}:{1000 + rank}:{2000 + rank} [{rank % 8}] NCCL INFO"
+        for n in range(512):
+            lines.append(f"{who} Channel {n:02}/0 : {rank}[0] -> {rank + 1}[1] via P2P/CUMEM/read")
+    return lines
 
 
-def endless(rng: random.Random) -> Iterator[str]:
-    """Yield one progress bar without a newline, after a start."""
-    yield from start(0)
-    bar = "\r 45%|####      | 450/1000 [00:10<00:12, 44.9it/s]" * 20_000
-    while True:
-        yield bar[:-1]
+def endless(rng: random.Random) -> list[str]:
+    """Return a progress bar without a newline."""
+    return ["\r 45%|####      | 450/1000 [00:10<00:12, 44.9it/s]" * 20_000]
 
 
-KINDS: dict[str, Callable[[random.Random], Iterator[str]]] = {
+KINDS: dict[str, Callable[[random.Random], list[str]]] = {
     "64 ranks train": mixed,
     "NCCL's lines only": nccl,
     "a line without an end": endless,
@@ -76,18 +75,14 @@ KINDS: dict[str, Callable[[random.Random], Iterator[str]]] = {
 
 
 def write(path: Path, kind: str, size: int) -> None:
-    """Write a log of ``size`` bytes and an error at its end."""
-    glue = "" if kind == "a line without an end" else "\n"
+    """Write a log of ``size`` bytes: a start, then the same again and again, and an error."""
+    lines = KINDS[kind](random.Random(1))
+    block = "\n".join(lines) + ("\n" if len(lines) > 1 else "")
     last = "node-5:1040:2040 [0] net_ib.cc:93 NCCL WARN NET/IB : Got async event : port error"
     with path.open("w") as file:
-        written, block = 0, []
-        for line in KINDS[kind](random.Random(1)):
-            block.append(line + (glue or ("\n" if line.startswith("node") else "")))
-            if len(block) >= 10_000 or len(line) > 100_000:
-                written += file.write("".join(block))
-                block.clear()
-            if written >= size:
-                break
+        file.write("\n".join(line for rank in range(RANKS) for line in start(rank)) + "\n")
+        while file.tell() < size:
+            file.write(block)
         file.write(f"\n{last}\n")
 
 
