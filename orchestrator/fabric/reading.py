@@ -98,7 +98,8 @@ class _Reader:
     def _look(self, data: bytes, end: int, *, whole: bool) -> None:
         stop = counted = 0
         for at, sort in self._places(data, end):
-            if at < stop:  # a line is taken once, whatever else is in it
+            # A line is taken once, whatever else is in it.
+            if at < stop or self._heard[sort] >= _MOST[sort]:
                 continue
             self._count(sort)
             start, stop = _line(data, at, end)

@@ -22,7 +22,7 @@ from orchestrator.fabric.promise import NO_RDMA, Promise
 from orchestrator.layout import RunLayout
 from orchestrator.monitor.duty import say
 from orchestrator.monitor.environment import NodeEnvironment
-from orchestrator.monitor.notes import append
+from orchestrator.monitor.note_file import append
 
 # Without a step: a script may never tell its steps, and a start may take minutes.
 _FIRST_S = 60.0

@@ -1,12 +1,12 @@
 """Where the monitor writes a notice down: for the ranks of this node, and for the run."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.checkpoint.durable import write_json
 from orchestrator.layout import AttemptLayout
 from orchestrator.monitor.cloud.reclaim import Reclaim
+from orchestrator.monitor.note_file import append
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,3 @@ class Notes:
             "ends_at": reclaim.ends_at,
         }
         write_json(self.attempt.reclaims / f"node-{self.node}.json", content, durable=False)
-
-
-def append(path: Path, line: str) -> None:
-    """Append ``line`` to a notice file.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    # In one write: node.sh may append at the same time.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        os.write(descriptor, line.encode())
-    finally:
-        os.close(descriptor)
