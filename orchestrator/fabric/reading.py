@@ -6,7 +6,7 @@ the other lines only the few that begin as those of interest do become text.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,30 +16,36 @@ BLOCK_BYTES = 1 << 20
 # A line is looked at from so many bytes before the word that was found in it: what comes before
 # may be a progress bar of any length.
 _BEFORE = 1024
-_OTHERS = (b"NET/OFI", b"fi_getinfo", b"NVRM", b"socketProgress", b"ncclRemoteError")
+# What torch, libfabric and the kernel say without NCCL's name in the line.
+_OTHERS = (b"NET/OFI", b"fi_getinfo", b"NVRM", b"ncclRemoteError")
 # Lines that are looked into, of one sort and file; of connections with GPUDirect the first ones
 # tell enough.
 _MOST = {
-    "other": 20_000,
-    "info": 50_000,
-    "plain": 20_000,
     "good": 20_000,
-    "warn": 20_000,
+    "plain": 20_000,
+    "info": 50_000,
     "trace": 20_000,
+    "warn": 20_000,
+    "other": 20_000,
 }
-_CHANNEL = rb"(?:Channel|Ring) \d+(?:/\d+)? : \d+(?:\[\w+\])? -> \d+(?:\[\w+\])? \[\w+\] via NET/"
-# By sort: how NCCL's lines go on that say something, after "NCCL INFO " and after "NCCL".
-_AFTER_INFO = {
-    "good": _CHANNEL + rb"(?=[^\n]{1,64}/GDRDMA)",
-    "plain": _CHANNEL + rb"(?![^\n]{1,64}/GDRDMA)",
-    "info": rb"(?:NET/|Using net|Assigned N|Initialized N|NCCL|comm |ncclCommI|GPU Direct)",
-}
-_AFTER_NAME = {
-    "warn": rb" WARN ",
-    "trace": rb" TRACE (?=[^\n]{0,64}GPU Direct)",
-    "other": rb"(?! INFO | TRACE | WARN )",
-}
-_SORTS = (*_AFTER_INFO, *_AFTER_NAME)
+# Words that are searched for, and how a line goes on after them that says something, by its sort:
+# connections to other nodes, and what NCCL says besides. Two searches, each for a fixed word, cost
+# less than one for both.
+_SEARCHES = (
+    (
+        rb" via NET/",
+        {"good": rb"(?=[^\n]{1,64}/GDRDMA)", "plain": rb"(?![^\n]{1,64}/GDRDMA)"},
+    ),
+    (
+        rb"NCCL",
+        {
+            "info": rb" INFO (?:NET/|Using net|Assigned N|Initialized N|NCCL|comm |ncclComm|GPU D)",
+            "trace": rb" TRACE (?=[^\n]{0,64}GPU Direct)",
+            "warn": rb" WARN ",
+            "other": rb"(?! INFO | TRACE | WARN )",
+        },
+    ),
+)
 
 Take = Callable[[str, int, bool], None]
 
@@ -75,8 +81,8 @@ class _Reader:
     def __init__(self, take: Take) -> None:
         self._take = take
         self._lines = 0
-        self._heard = dict.fromkeys(_SORTS, 0)
-        self._wanted = _pattern(frozenset(_SORTS))
+        self._heard = dict.fromkeys(_MOST, 0)
+        self._wanted = _patterns(_MOST)
 
     def block(self, data: bytes) -> bytes:
         """Look at the whole lines in ``data``; return what is left of the last one."""
@@ -113,31 +119,25 @@ class _Reader:
         """Count a line; what there was enough of is not looked for any more."""
         self._heard[sort] += 1
         if self._heard[sort] == _MOST[sort]:
-            left = frozenset(s for s, heard in self._heard.items() if heard < _MOST[s])
-            self._wanted = _pattern(left)
+            self._wanted = _patterns([s for s in _MOST if self._heard[s] < _MOST[s]])
 
-    def _places(self, data: bytes, end: int) -> Iterator[tuple[int, str]]:
-        """Yield where words of interest stand, in order, and what sort of line that is."""
-        found = ((m.start(), m.lastgroup or "other") for m in self._wanted.finditer(data, 0, end))
-        others = [word for word in _OTHERS if data.find(word, 0, end) >= 0]
-        if not others or self._heard["other"] >= _MOST["other"]:
-            return found
-        more = ((at, "other") for word in others for at in _each(data, word, end))
-        return iter(sorted((*found, *more)))
+    def _places(self, data: bytes, end: int) -> list[tuple[int, str]]:
+        """Return where words of interest stand, in order, and what sort of line that is."""
+        searches = (pattern.finditer(data, 0, end) for pattern in self._wanted)
+        found = [(m.start(), m.lastgroup or "other") for search in searches for m in search]
+        for word in _OTHERS if self._heard["other"] < _MOST["other"] else ():
+            found += [(at, "other") for at in _each(data, word, end)]
+        return sorted(found)
 
 
-def _pattern(sorts: frozenset[str]) -> re.Pattern[bytes]:
-    """Return what finds lines of these sorts; nothing, if there are none."""
-    info, name = (_either(table, sorts) for table in (_AFTER_INFO, _AFTER_NAME))
-    ways = [rb" INFO (?:%b)" % info] if info else []
-    ways += [name] if name else []
-    return re.compile(b"NCCL(?:" + b"|".join(ways) + b")" if ways else b"(?!)")
-
-
-def _either(table: Mapping[str, bytes], sorts: frozenset[str]) -> bytes:
-    return b"|".join(
-        b"(?P<%b>%b)" % (sort.encode(), way) for sort, way in table.items() if sort in sorts
-    )
+def _patterns(sorts: Collection[str]) -> list[re.Pattern[bytes]]:
+    """Return what finds lines of these sorts."""
+    found = []
+    for word, table in _SEARCHES:
+        ways = [b"(?P<%b>%b)" % (s.encode(), way) for s, way in table.items() if s in sorts]
+        if ways:
+            found.append(re.compile(word + b"(?:" + b"|".join(ways) + b")"))
+    return found
 
 
 def _each(data: bytes, word: bytes, end: int) -> Iterator[int]:
