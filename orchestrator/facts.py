@@ -12,6 +12,7 @@ from orchestrator.attempt import Attempt, Finding, RankError, Weight
 from orchestrator.bandwidth import Record
 from orchestrator.environment import Change, Environment
 from orchestrator.evidence import errors, reading
+from orchestrator.fabric import record as network
 from orchestrator.layout import AttemptLayout, RunLayout
 from orchestrator.nodelist import expand, node_of
 
@@ -136,6 +137,7 @@ def _attempt(layout: AttemptLayout, number: int, metric_step: int | None) -> Att
         error=_first_error(layout.errors),
         switches=tuple(start.texts("switches")),
         reclaimed=tuple(_reclaimed(layout, start.text("nodes"))),
+        network=network.read(layout.fabric),
     )
 
 

@@ -96,6 +96,11 @@ class AttemptLayout:
         return self.root / "nccl"
 
     @property
+    def fabric(self) -> Path:
+        """JSON: the verdict on the network, from the monitor of the first node, or a watcher."""
+        return self.root / "fabric.json"
+
+    @property
     def preflight(self) -> Path:
         """Folder of what the nodes' checks found before the start, one file a node."""
         return self.root / "preflight"

@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from orchestrator import placement
+from orchestrator import placement, promise
 from orchestrator.clouds import Cloud
 from orchestrator.container import PYTHON, Container, container, notice_signal
 from orchestrator.directives import directives
 from orchestrator.errors import SpecError
+from orchestrator.fabric.promise import Promise
 from orchestrator.layout import RunLayout
 from orchestrator.limits import Limits
 from orchestrator.policy import Policy
@@ -64,6 +65,7 @@ class LaunchPlan:
         scripts: Sourced before `env`, each with variables that steer it.
         srun: More options of srun; "" is one without a value.
         container: What the nodes run in; None for the host itself.
+        fabric: What the site promises of the network; None in runs of older versions.
     """
 
     run: str
@@ -98,6 +100,7 @@ class LaunchPlan:
     scripts: tuple[tuple[str, Pairs], ...] = ()
     srun: Pairs = ()
     container: Container | None = None
+    fabric: Promise | None = None
 
     @property
     def world_size(self) -> int:
@@ -171,6 +174,8 @@ def plan(
     where = target(spec, profile)
     nproc = _workers(spec, profile, where)
     spec = placement.with_mesh(spec, profile, nproc=nproc)
+    network = promise.of_site(profile)
+    promise.check(spec, network)
     limit_s = _time_limit(spec, where)
     check_limits(spec, profile, where, workers=nproc)
     job_name = f"{spec.name}-{hashlib.sha256(str(layout.root).encode()).hexdigest()[:8]}"
@@ -225,6 +230,7 @@ def plan(
         scripts=tuple((one.path, tuple(one.env.items())) for one in profile.scripts),
         srun=tuple(profile.srun.items()),
         container=inside,
+        fabric=network,
     )
 
 
@@ -251,6 +257,7 @@ def _policy(spec: JobSpec, nproc: int, *, seed: str) -> Policy:
     restart, elastic = spec.restart, spec.elastic
     return Policy(
         max_no_progress=restart.max_no_progress,
+        require_rdma=spec.require_rdma and spec.nodes > 1,
         delay_s=restart.delay_s,
         max_delay_s=restart.max_delay_s,
         budgets=restart.budgets.by_cause(),

@@ -23,6 +23,7 @@ class Policy:
         max_excluded: The most nodes that are left out at a time.
         sizes: The node counts that the run may have, largest first; one where it is not elastic.
         patience_s: How long the run waits for nodes before it takes fewer, in seconds.
+        require_rdma: Whether an attempt whose network is less than the site promises is stopped.
         seed: Makes the jitter of the delay differ between runs.
     """
 
@@ -38,4 +39,5 @@ class Policy:
     max_excluded: int = 4
     sizes: tuple[int, ...] = ()
     patience_s: float = 3600.0
+    require_rdma: bool = False
     seed: str = ""

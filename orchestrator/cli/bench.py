@@ -8,7 +8,7 @@ import click
 from orchestrator import bandwidth_job, report
 from orchestrator.bandwidth import find
 from orchestrator.bandwidth_job import Measured
-from orchestrator.cli.main import echo_json, json_option, main, runs_option
+from orchestrator.cli.main import echo_json
 from orchestrator.errors import RunError
 from orchestrator.launch import Launch
 
@@ -52,31 +52,3 @@ def _print(prepared: Launch, measured: Measured, *, as_json: bool) -> None:
         echo_json({**run, **found, "trouble": measured.trouble or None})
     elif record is not None:
         click.echo(report.bandwidth_table(record))
-
-
-@main.command("diagnose")
-@click.option(
-    "--bench",
-    "bench_job",
-    metavar="JOB",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Measure on the resources of this job file, as a short job of its own.",
-)
-@click.option("--site", metavar="S", help="Site profile: a shipped name or the path of a file.")
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the job file."
-)
-@click.option("--nodes", type=click.IntRange(min=1), help="How many nodes; the job's by default.")
-@runs_option
-@json_option
-def diagnose_command(
-    bench_job: Path,
-    site: str | None,
-    overrides: tuple[str, ...],
-    nodes: int | None,
-    runs: Path,
-    as_json: bool,
-) -> None:
-    """Measure the bandwidth between the nodes of a job, and name a slow node or pair."""
-    bench(bench_job, site=site, overrides=overrides, nodes=nodes, runs=runs, as_json=as_json)

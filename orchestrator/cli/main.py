@@ -27,7 +27,7 @@ _COMMANDS = {
     "requeue": "act",
     "drill": "act",
     "sites": "sites",
-    "diagnose": "bench",
+    "diagnose": "diagnose",
 }
 _HELP = {
     "init": "Write a first job file for this cluster.",
@@ -41,7 +41,7 @@ _HELP = {
     "requeue": "Save, then start again now.",
     "drill": "Rehearse a preemption and report what was lost.",
     "sites": "Site profiles: what there are, and what they say.",
-    "diagnose": "Measure the bandwidth between the nodes of a job.",
+    "diagnose": "Say which network was used and what failed first; measure it.",
 }
 
 

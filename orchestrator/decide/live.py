@@ -3,6 +3,7 @@
 from orchestrator.attempt import Attempt
 from orchestrator.classify import Cause, Verdict
 from orchestrator.decide import budget
+from orchestrator.decide.network import decide_network
 from orchestrator.decide.reasons import advice
 from orchestrator.decide.words import (
     Action,
@@ -56,6 +57,10 @@ def decide_live(job: JobRecord, seen: Observation, past: History, policy: Policy
     attempt = attempt_of(job, seen.attempt)
     if job.state is JobState.RUNNING and attempt is not None and attempt.hang is not None:
         return _hung(job, attempt, seen, past, policy)
+    if job.state is JobState.RUNNING and (
+        other := decide_network(job, attempt, seen, past, policy)
+    ):
+        return other
     return Wait("running", f"job {job.job_id} is {job.state.lower()} on {job.nodes or '?'}")
 
 

@@ -23,6 +23,7 @@ class NodeEnvironment:
         local_dir: A folder on the node's own disk.
         notice_file: What the workers of this node look at every step.
         node: The node's number in the job, from 0.
+        nodes: How many nodes the job has.
         host: What the scheduler calls the node; its host name where there is no Slurm.
         cloud: Whose metadata service is asked.
         stop_on_rebalance: Whether a mere recommendation (AWS) is a notice too.
@@ -36,6 +37,7 @@ class NodeEnvironment:
     notice_file: Path
     node: int
     host: str
+    nodes: int = 1
     cloud: Cloud = "none"
     stop_on_rebalance: bool = False
     lead_s: int = _LEAD_S
@@ -59,6 +61,7 @@ def read_environment(variables: Mapping[str, str]) -> NodeEnvironment:
         notice_file=Path(_text(variables, "FSDPQ_NOTICE_FILE")),
         node=_number(variables, "FSDPQ_NODE", 0),
         host=variables.get("SLURMD_NODENAME") or socket.gethostname(),
+        nodes=_number(variables, "SLURM_JOB_NUM_NODES", 1),
         cloud=_cloud(variables.get("FSDPQ_CLOUD") or "none"),
         stop_on_rebalance=variables.get("FSDPQ_STOP_ON_REBALANCE") == "1",
         lead_s=_number(variables, "FSDPQ_NOTICE_LEAD_S", _LEAD_S),

@@ -4,9 +4,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from orchestrator.attempt import Attempt
+from orchestrator.attempt import Attempt, Network
 from orchestrator.bandwidth import Record, find
-from orchestrator.decide import Action, CancelJobs, Exclude, Over, Replace, Restart, StartNow, Wait
+from orchestrator.decide import (
+    Action,
+    CancelJobs,
+    Exclude,
+    Over,
+    ProveNetwork,
+    Replace,
+    Restart,
+    StartNow,
+    TellStop,
+    Wait,
+)
 from orchestrator.environment import Change
 from orchestrator.ledger import Books, Entry, Ledger, Row, account
 from orchestrator.nodes import BadNode, bad_nodes
@@ -46,6 +57,7 @@ class Status:
     bad_nodes: tuple[BadNode, ...] = ()
     spread: str | None = None
     bandwidth: Record | None = None
+    network: Network | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON's types."""
@@ -54,7 +66,10 @@ class Status:
         changes = [change.to_json() for change in self.environment_changes]
         bad = [asdict(node) for node in self.bad_nodes]
         lists = {"quarantined": quarantined, "environment_changes": changes, "bad_nodes": bad}
-        measured = {"bandwidth": find(self.bandwidth).to_json() if self.bandwidth else None}
+        measured = {
+            "bandwidth": find(self.bandwidth).to_json() if self.bandwidth else None,
+            "network": asdict(self.network) if self.network else None,
+        }
         return {**plain, **lists, **measured, "attempts": list(self.attempts)}
 
 
@@ -124,6 +139,7 @@ def status(
         hang=live.hang.why if live and live.hang else None,
         straggler=live.straggler.why if live and live.straggler else None,
         bandwidth=bandwidth,
+        network=newest.network if newest else None,
         bad_nodes=tuple(bad_nodes(sight.past.suspicions, sight.policy, now=sight.seen.now)),
         spread=spread(newest.nodes, newest.switches, per_group=sight.plan.nodes_per_group)
         if newest
@@ -205,7 +221,9 @@ def state(action: Action) -> str:
             return "requeued"
         case Restart():
             return "waiting"
-        case CancelJobs():
+        case ProveNetwork():
+            return "running"
+        case CancelJobs() | TellStop():
             return "stopping"
         case Replace():
             return "stopping" if action.requeue else "waiting"

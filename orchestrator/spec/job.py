@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool, model_validator
 
 from orchestrator.errors import SpecError
 from orchestrator.fields import (
@@ -71,6 +71,7 @@ class JobSpec(Strict):
     elastic: ElasticSpec | None = None
     code: Code = CodeSpec()
     preflight: PreflightSpec = CERTAIN
+    require_rdma: StrictBool = False
     hang: HangSpec = HangSpec()
     train: TrainSpec | None = None
     script: Line | None = None

@@ -65,6 +65,7 @@ CASES = {
             "qos": "normal",
             "reservation": "tuesday",
             "comment": "fine tuning, second try",
+            "require_rdma": True,
             "exclude": ["holygpu8a1[1301-1302]", "holygpu8a11401"],
             "time_limit": "12:00:00",
             "workdir": "/n/lab/alice's project",

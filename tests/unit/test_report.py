@@ -83,10 +83,10 @@ def test_the_keys_of_a_status_are_the_promised_ones() -> None:
     assert set(data) >= KEYS
     more = {"loss", "tokens_per_s", "quarantined", "error", "goodput", "interval"}
     more |= {"environment_changes", "hang", "straggler", "bad_nodes", "spread"}
-    more |= {"environment_changes", "hang", "straggler", "bad_nodes", "bandwidth"}
+    more |= {"bandwidth", "network"}
     assert set(data) - KEYS == more
     assert [list(row) for row in data["attempts"]] == [
-        [*ROW_KEYS.split(), "started_at", "ended_at", "why", *SECONDS.split()]
+        [*ROW_KEYS.split(), "started_at", "ended_at", "network", "why", *SECONDS.split()]
     ]
     assert json.loads(json.dumps(data)) == data
 
@@ -116,6 +116,7 @@ def test_everything_is_null_or_empty_before_the_first_attempt() -> None:
         "bad_nodes": [],
         "spread": None,
         "bandwidth": None,
+        "network": None,
     }
 
 
@@ -144,6 +145,7 @@ def test_values_of_a_running_attempt() -> None:
             "queued_s": 30.0,
             "started_at": NOW - 100,
             "ended_at": None,
+            "network": None,
             "why": None,
             **dict.fromkeys(SECONDS.split()),
         }
