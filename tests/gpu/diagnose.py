@@ -14,8 +14,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -25,9 +23,11 @@ from orchestrator.fabric.examine import ends, examine
 from orchestrator.fabric.promise import Promise
 from orchestrator.fabric.sources import of_paths
 from orchestrator.fabric.text import describe
+from tests.gpu.veth import two_hosts
 
 HOSTS = ("gpu1", "gpu2")
 CABLE = "eth-fsdpq"
+ADDRESSES = ("10.77.0.1", "10.77.0.2")
 PROMISES = {
     "infiniband": (Promise(kind="infiniband", hcas=8, gdr=True, site="ib"), "socket_fallback"),
     "ethernet": (Promise(kind="ethernet", site="plain"), "ok"),
@@ -45,36 +45,13 @@ def rank() -> None:
     dist.destroy_process_group()
 
 
-@contextmanager
-def hosts() -> Iterator[list[str]]:
-    """Make the namespaces, and a cable between them; yield their names."""
-    names = [f"fsdpq-{os.getpid()}-{host}" for host in HOSTS]
-    try:
-        for name in names:
-            _ip("netns", "add", name)
-        here, there = (["name", CABLE, "netns", name] for name in names)
-        _ip("link", "add", *here, "type", "veth", "peer", *there)
-        for number, name in enumerate(names, 1):
-            _ip("-n", name, "link", "set", "lo", "up")
-            _ip("-n", name, "address", "add", f"10.77.0.{number}/24", "dev", CABLE)
-            _ip("-n", name, "link", "set", CABLE, "up")
-        yield names
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "delete", name], check=False, stderr=subprocess.DEVNULL)
-
-
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True)
-
-
-def start(number: int, namespace: str, folder: Path) -> subprocess.Popen[bytes]:
+def start(number: int, host: list[str], folder: Path) -> subprocess.Popen[bytes]:
     """Start one rank as the only one of its host."""
     environment = {
         **os.environ,
         "RANK": str(number),
         "WORLD_SIZE": str(len(HOSTS)),
-        "MASTER_ADDR": "10.77.0.1",
+        "MASTER_ADDR": ADDRESSES[0],
         "MASTER_PORT": "29511",
         "CUDA_VISIBLE_DEVICES": str(number),
         "GLOO_SOCKET_IFNAME": CABLE,
@@ -85,7 +62,7 @@ def start(number: int, namespace: str, folder: Path) -> subprocess.Popen[bytes]:
         "NCCL_HOSTID": HOSTS[number],
     }
     named = f'hostname {HOSTS[number]} && exec "$0" -m tests.gpu.diagnose --rank'
-    argv = ["ip", "netns", "exec", namespace, "unshare", "--uts", "sh", "-c", named, sys.executable]
+    argv = [*host, "unshare", "--uts", "sh", "-c", named, sys.executable]
     return subprocess.Popen(argv, env=environment)
 
 
@@ -100,8 +77,8 @@ def main() -> int:
         return 0
     folder = args.folder or Path(tempfile.mkdtemp(prefix="fsdpq-diagnose-"))
     folder.mkdir(parents=True, exist_ok=True)
-    with hosts() as names:
-        ranks = [start(number, name, folder) for number, name in enumerate(names)]
+    with two_hosts(CABLE, ADDRESSES) as hosts:
+        ranks = [start(number, host, folder) for number, host in enumerate(hosts)]
         codes = [process.wait(timeout=300) for process in ranks]
     print(f"torch {torch.__version__}, exit codes {codes}, logs in {folder}")
     failed = sum(code != 0 for code in codes)
