@@ -51,6 +51,10 @@ def read_profile(path: Path, *, own: Path | None = None) -> SiteProfile:
     return validate(SiteProfile, data, where=path, error=ProfileError)
 
 
+def _shipped_folder() -> Path:
+    return Path(str(resources.root("site")))
+
+
 def locate(site: str, *, base: Path, own: Path | None = None) -> Path:
     """Return the file of the profile called ``site``; a path may lead to nothing.
 
@@ -80,8 +84,10 @@ def _extend(name: object, data: dict[str, Any], *, path: Path, own: Path | None)
     """
     if not isinstance(name, str):
         raise ProfileError(f"{path}: extends: must name a profile")
-    # One's own may have the name of the shipped one that it changes.
-    others = None if own is not None and path == own / f"{name}.yaml" else own
+    # One's own may have the name of the shipped one that it changes, and shipped ones mean shipped
+    # ones.
+    itself = own is not None and path == own / f"{name}.yaml"
+    others = None if itself or path.parent == _shipped_folder() else own
     where = locate(name, base=path.parent, own=others)
     base = read_yaml(where, error=ProfileError)
     if "extends" in base:

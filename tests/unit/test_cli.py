@@ -378,6 +378,8 @@ def test_checkpoints(run: RunLayout) -> None:
         }
     ]
     assert as_json("checkpoints", run.checkpoints, "--json") == found
+    Path("llama").mkdir()  # such as `fsdpq init llama` makes
+    assert as_json("checkpoints", "llama", "--json") == found
     text = ok("checkpoints", "llama", "--verify")
     assert "cut off early" in text
     assert "a resume would use step 0" in text

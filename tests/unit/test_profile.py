@@ -230,3 +230,13 @@ def test_a_profile_in_the_users_folder(tmp_path: Path) -> None:
 def test_the_names_of_the_network(kind: str, given: list[str], names: tuple[str, ...]) -> None:
     fabric = FabricProfile.model_validate({"kind": kind, "networks": given})
     assert fabric.names == names
+
+
+def test_a_shipped_profile_extends_a_shipped_one(tmp_path: Path) -> None:
+    """Whatever the user's folder calls by the same name."""
+    own = tmp_path / "sites"
+    own.mkdir()
+    write(own, "kempner-h100", **{**SITE, "name": "kempner-h100", "fabric": {"kind": "roce"}})
+    assert load_profile("kempner-h100", base=tmp_path, own=own).fabric.kind == "roce"
+    shipped_one = load_profile("kempner-h200", base=tmp_path, own=own)
+    assert shipped_one == load_profile("kempner-h200", base=tmp_path)
