@@ -178,5 +178,14 @@ def _together(*parts: Terms) -> Terms:
     granted: dict[str, Any] = {}
     for part in parts:
         given = part.model_fields_set & Terms.model_fields.keys()
-        granted |= {name: getattr(part, name) for name in given}
+        values = {name: getattr(part, name) for name in given}
+        if isinstance(part, QosProfile) and not part.beyond_partition:
+            values |= _smaller(values, granted)
+        granted |= values
     return Terms.model_construct(**granted)
+
+
+def _smaller(values: dict[str, Any], granted: dict[str, Any]) -> dict[str, Any]:
+    """Return the limits of a QOS as Slurm applies them: beside those of the partition."""
+    both = [name for name in ("time_limit", "max_nodes") if values.get(name) and granted.get(name)]
+    return {name: min(values[name], granted[name]) for name in both}

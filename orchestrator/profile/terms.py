@@ -58,7 +58,14 @@ class PartitionProfile(Terms):
 
 
 class QosProfile(Terms):
-    """One QOS. What it says of a term goes before what the partition says."""
+    """One QOS. What it says of a term goes before what the partition says.
+
+    Attributes:
+        beyond_partition: Whether its limits may be larger than the partition's (Slurm's flags
+            PartitionTimeLimit and PartitionMaxNodes); else the smaller one holds.
+    """
+
+    beyond_partition: bool = False
 
 
 class PreemptibleProfile(Terms):

@@ -25,7 +25,8 @@ SITE: dict[str, Any] = {
     },
     "qos": {
         "normal": {},
-        "long": {"time_limit": "7-0", "max_nodes": 2},
+        "long": {"time_limit": "7-0", "max_nodes": 2, "beyond_partition": True},
+        "short": {"time_limit": "1:00:00"},
         "scavenge": {"preempt": "cancel", "grace_s": 300, "min_time_limit": "1:00:00"},
     },
 }
@@ -62,6 +63,23 @@ def test_what_a_qos_says_goes_before_the_partition() -> None:
     terms = goes({"partition": "cheap", "qos": "scavenge"}).terms
     assert (terms.preempt, terms.grace_s) == ("cancel", 300)
     assert plan(spec(qos="scavenge"), site(**SITE)).notice_s == 120  # the lead is less
+
+
+@pytest.mark.parametrize(
+    ("qos", "beyond", "limit_s"),
+    [
+        ("long", True, 7 * 86400),
+        ("long", False, 86400),
+        ("short", False, 3600),
+        ("normal", False, 86400),
+    ],
+)
+def test_the_smaller_limit_holds_unless_the_qos_goes_beyond(
+    qos: str, beyond: bool, limit_s: int
+) -> None:
+    """Slurm's flag PartitionTimeLimit."""
+    known = {**SITE["qos"], "long": {"time_limit": "7-0", "beyond_partition": beyond}}
+    assert goes({"qos": qos}, qos=known).terms.time_limit == limit_s
 
 
 @pytest.mark.parametrize(
