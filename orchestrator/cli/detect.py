@@ -14,6 +14,7 @@ from orchestrator.detect.found import Probe
 from orchestrator.detect.site import Detected
 from orchestrator.errors import ProfileError, QueryError
 from orchestrator.home import own_sites
+from orchestrator.printable import printable
 from orchestrator.profile import SiteProfile, read_profile
 from orchestrator.report.columns import columns
 
@@ -139,7 +140,7 @@ def show(detected: Detected) -> None:
 
 def _say_left_out(detected: Detected) -> None:
     for text in detected.left_out:
-        click.echo(f"left out: {' '.join(text.split())}", err=True)
+        click.echo(f"left out: {printable(' '.join(text.split()))}", err=True)
 
 
 def _row(name: str, profile: SiteProfile, data: Mapping[str, Any]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from orchestrator.lint.case import Case, Place
 from orchestrator.lint.finding import Finding, Level
 from orchestrator.lint.nccl_variables import version_of
-from orchestrator.lint.redact import redacted
+from orchestrator.redact import redacted
 
 GUIDE = "NCCL user guide 2.30, Environment Variables"
 NCCL = "NVIDIA/nccl sources, 2.18.6 to 2.30.7"

@@ -265,3 +265,27 @@ def test_logs_that_say_nothing_of_the_network(tmp_path: Path) -> None:
     code, text = invoke("diagnose", tmp_path / "train.log")
     assert code == 1
     assert "ranks on gloo write none; else run with NCCL_DEBUG=INFO" in text
+
+
+def test_a_log_that_grows_while_it_is_read(tmp_path: Path) -> None:
+    """It is read as far as it went when it was opened."""
+    log = tmp_path / "n1.7.log"
+    line = "n1:7:7 [0] NCCL INFO Using network IB\n"
+    log.write_text(line)
+    lines: list[str] = []
+
+    def take(text: str, number: int, whole: bool) -> None:
+        lines.append(text)
+        with log.open("a") as file:
+            file.write(line)
+
+    assert stream(log, take) == len(line)
+    assert len(lines) == 1
+
+
+def test_many_processes_of_one_id(tmp_path: Path) -> None:
+    """In containers each rank may have the same one."""
+    log = tmp_path / "job.log"
+    hosts = 3000
+    log.write_text("".join(f"n{n}:7:7 [0] NCCL INFO Using network IB\n" for n in range(hosts)))
+    assert len(told(log)["hosts"]) == hosts
