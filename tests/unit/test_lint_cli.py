@@ -165,6 +165,26 @@ def test_interfaces_of_this_machine_are_asked_only_for_named_profiles(
     assert set(seen[1:]) == {None}
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"script": "nosuch.py"}, "there is no file"),
+        ({"container": {"image": "/x.sif"}}, "does not say how containers run there"),
+        ({"time_limit": "1", "notice": {"lead_s": 120}}, "lead"),
+    ],
+)
+def test_what_submit_refuses_is_an_error(here: Path, changes: dict[str, Any], words: str) -> None:
+    site = profile(here)
+    job = write_job(here, site=str(site), python="/x/python")
+    runs = ("--runs", "/shared/runs")
+    assert fsdpq("sites", "lint", job, *runs).exit_code == 0
+    job = write_job(here, **{"site": str(site), "python": "/x/python", **changes})
+    data = json.loads(fsdpq("sites", "lint", job, "--json", *runs).stdout)
+    (one,) = [one for one in data["findings"] if one["level"] == "error"]
+    assert (one["file"], words in one["why"]) == (str(job), True)
+    assert one["why"] in fsdpq("submit", job, "--dry-run", *runs).stderr
+
+
 # --- submit and render ---------------------------------------------------------------------------
 
 

@@ -303,6 +303,9 @@ ROWS: list[Row] = [
     ("path-purged", "info", "--runs", on(job={}, run_dir="/n/netscratch/my_lab/x",
      storage={"/n/netscratch/<lab>": {"purge_days": 90}}), []),
     # --- containers
+    ("container-refused", "error", "container", on(job={"container": {"image": "/x.sif"}}),
+     [on(job={"container": {"image": "/x.sif"}}, container={"runtime": "apptainer"}),
+      on(job={}), on()]),
     ("plugin-not-mounted", "error", "container.mounts", contained("tcpxo", ("/var/tmp",)),
      [contained("tcpxo", ("/var/lib/tcpxo/lib64",)), env("tcpxo"), contained("roce")]),
     ("plugin-not-mounted", "error", "container.mounts",
