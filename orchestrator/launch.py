@@ -166,7 +166,8 @@ def _lint(described: Described, layout: RunLayout) -> Iterator[str]:
         run_dir=layout.root,
         around=Surroundings(environ=dict(os.environ)),
     )
-    return (one.line() for one in found if one.level != "info")
+    names = {"error": "warning, likely wrong", "warn": "warning"}
+    return (f"{names[one.level]}: {one.text()}" for one in found if one.level in names)
 
 
 def _run_dir(runs: Path, name: str) -> Path:

@@ -194,8 +194,8 @@ def test_submit_and_render_say_what_is_wrong_and_go_on(here: Path) -> None:
     for command in (("submit", "--dry-run"), ("render",)):
         result = fsdpq(*command, job)
         assert result.exit_code == 0
-        assert f"note: error: {job}: env.NCCL_IB_TIMEOUT=50: the range is" in result.stderr
-        assert f"note: warn: {job}: env.NCCL_TIMEOUT=1800: no NCCL" in result.stderr
+        assert f"warning, likely wrong: {job}: env.NCCL_IB_TIMEOUT=50: the range is" in result.stderr
+        assert f"warning: {job}: env.NCCL_TIMEOUT=1800: no NCCL" in result.stderr
         assert "ib-disable-zero" not in result.stderr
         # Kept as it is.
         assert "export NCCL_IB_TIMEOUT=50" in result.stdout
@@ -205,7 +205,7 @@ def test_submit_and_render_say_what_is_wrong_and_go_on(here: Path) -> None:
 def test_a_run_directory_on_a_nodes_own_disk(here: Path) -> None:
     job = write_job(here, site=str(profile(here)), nodes=2, python="/x/python")
     result = fsdpq("submit", job, "--dry-run", "--runs", "/dev/shm/runs")
-    assert "note: error" in result.stderr
+    assert "warning, likely wrong: " in result.stderr
     assert "[path-node-local]" in result.stderr
 
 

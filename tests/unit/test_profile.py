@@ -52,8 +52,17 @@ def test_nothing_but_profiles_is_shipped() -> None:
 def test_an_unknown_site_lists_the_shipped_ones(site: str) -> None:
     message = complaint(site, Path("/nowhere"))
     assert f"there is no profile {site!r}" in message
-    assert ", ".join(shipped()) in message
+    assert "`fsdpq sites list` shows the shipped ones" in message
     assert "path of its file" in message
+    assert sum(name in message for name in shipped()) <= 5
+
+
+@pytest.mark.parametrize(
+    ("site", "near"),
+    [("kempner-h10", "kempner-h100"), ("Local", "local"), ("kempner", "kempner-a100 or ")],
+)
+def test_a_name_that_is_nearly_right(site: str, near: str) -> None:
+    assert f"Did you mean {near}" in complaint(site, Path("/nowhere"))
 
 
 def test_a_profile_of_ones_own(tmp_path: Path) -> None:
@@ -158,7 +167,7 @@ def test_extending_goes_one_level(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("extends", "words"),
-    [("nowhere", "shipped ones"), ("x.yaml", "no such file"), (5, "must name a profile")],
+    [("nowhere", "own.yaml: extends: there is no profile 'nowhere'"), ("x.yaml", "no such file"), (5, "must name a profile")],
 )
 def test_a_parent_that_is_none(tmp_path: Path, extends: object, words: str) -> None:
     write(tmp_path, **{**SITE, "extends": extends})

@@ -83,6 +83,12 @@ def test_how_what_is_cheap_is_asked_for(way: dict[str, str], expected: dict[str,
     assert goes({}, preemptible=cheap).terms.preempt == "off"
 
 
+def test_a_quota_of_short_jobs_leaves_long_ones_alone() -> None:
+    quota = {"gpus_per_user": 16, "below_time_limit": "12:00:00"}
+    assert options({"nodes": 3, "time_limit": "12:00:00"}, quotas=[quota])["nodes"] == "3"
+    assert "below 12:00:00 (16)" in complaint({"nodes": 3, "time_limit": "11:59:59"}, quotas=[quota])
+
+
 def test_what_is_cheap_cannot_be_had() -> None:
     assert "does not say how" in complaint({"preemptible": True})
     both = complaint({"preemptible": True, "partition": "gpu"}, preemptible={"partition": "cheap"})
@@ -96,10 +102,21 @@ def test_what_is_cheap_cannot_be_had() -> None:
         ({"qos": "scavenge", "time_limit": "30"}, {}, "00:30:00 is less than"),
         ({"time_limit": "2-0"}, {}, "2-00:00:00 is more than the partition gpu"),
         ({"nodes": 3}, {"quotas": [{"gpus_per_user": 16}]}, "24 GPUs, which is more than"),
+        (
+            {"nodes": 3, "time_limit": "12:00:00"},
+            {"quotas": [{"gpus_per_user": 16, "below_time_limit": "13:00:00", "note": "all"}]},
+            "gives a user for time limits below 13:00:00 [all] (16)",
+        ),
         ({"nodes": 3}, {"quotas": [{"gpus_per_account": 16}]}, "gives an account (16)"),
         ({}, {"account_required": True, "account_form": "a_<lab>"}, "of the form a_<lab>"),
         ({"sbatch": {"hint": "x"}}, {"forbidden": {"hint": "no"}}, "sbatch.hint: here forbids"),
         ({"partition": "gpu"}, {"forbidden": {"partition": "by GPU"}}, "partition: here forbids"),
+        (
+            {"sbatch": {"hint": "x"}, "mem_gib": 3},
+            {"forbidden": {"hint": "no", "mem": "whole nodes"}},
+            "sbatch.hint: here forbids it: no; remove it\nmem_gib: here forbids --mem",
+        ),
+        ({"preemptible": True}, {"terms": {"preempt": "off"}}, "preemption is off at here"),
         ({"mem_gib": 3}, {"forbidden": {"mem": "whole nodes"}}, "--mem: whole nodes; remove it"),
     ],
 )
