@@ -114,29 +114,34 @@ def _beyond_time(spec: JobSpec, terms: Terms, place: str) -> Iterator[str]:
 
 
 def _beyond_quotas(spec: JobSpec, profile: SiteProfile, where: Target, gpus: int) -> Iterator[str]:
-    most = [(where.terms.max_gpus_per_user, f"{_place(where)} gives a user")]
+    most = [(where.terms.max_gpus_per_user, f"{_place(where)} gives a user", where.terms.note)]
     for quota in _quotas(spec, profile, where):
         when = _when(quota)
-        most.append((quota.gpus_per_user, f"{profile.name} gives a user{when}"))
-        most.append((quota.gpus_per_account, f"{profile.name} gives an account{when}"))
+        most.append((quota.gpus_per_user, f"{profile.name} gives a user{when}", quota.note))
+        most.append((quota.gpus_per_account, f"{profile.name} gives an account{when}", quota.note))
         if quota.nodes_per_user is not None and spec.nodes > quota.nodes_per_user:
             yield (
                 f"nodes: {spec.nodes} are more than {profile.name} gives a user{when}"
-                f" ({quota.nodes_per_user}); the job would wait for ever: ask for fewer"
+                f" ({quota.nodes_per_user}); {_fewer(quota.note)}"
             )
-    for limit, who in most:
+    for limit, who, note in most:
         if limit is not None and gpus > limit:
             yield (
-                f"nodes: {spec.nodes} have {gpus} GPUs, which is more than {who} ({limit}); the"
-                " job would wait for ever: ask for fewer"
+                f"nodes: {spec.nodes} have {gpus} GPUs, which is more than {who} ({limit});"
+                f" {_fewer(note)}"
             )
+
+
+def _fewer(note: str | None) -> str:
+    """Return what to do, and the profile's word on the limit."""
+    text = "the job would wait for ever: ask for fewer"
+    return f"{text} (the profile's note: {note})" if note else text
 
 
 def _when(quota: Quota) -> str:
-    """Return for which jobs a quota counts, and the profile's word on it, to be put into words."""
+    """Return for which time limits a quota counts, where it does not count for all."""
     limit = quota.below_time_limit
-    below = f" for time limits below {slurm_time(limit)}" if limit else ""
-    return f"{below} [{quota.note}]" if quota.note else below
+    return f" for time limits below {slurm_time(limit)}" if limit else ""
 
 
 def _quotas(spec: JobSpec, profile: SiteProfile, where: Target) -> list[Quota]:

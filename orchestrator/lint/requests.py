@@ -121,11 +121,12 @@ def memory_unknown(case: Case) -> Iterator[Hit]:
     profile, job = case.profile, case.job
     known = profile.memory or profile.memory_gib_per_gpu or "mem" in profile.forbidden
     given = any(name in _MEMORY for name, _, _ in _options(case))
-    if profile.scheduler != "slurm" or not _gpus(case) or known or given:
-        return
+    shared = [gpu for _, gpu in _gpus(case) if gpu.request not in ("none", "forbidden")]
+    if profile.scheduler != "slurm" or not shared or known or given:
+        return  # where GPUs are not asked for, a job gets whole nodes
     if job is None:
         yield Hit(at=case.place("memory"))
-    elif not job.spec.mem_gib and not (job.where and job.where.partition_profile.exclusive):
+    elif not job.spec.mem_gib:
         yield Hit(at=job.place("mem_gib"))
 
 

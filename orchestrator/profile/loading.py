@@ -75,9 +75,10 @@ def _unknown(site: str, own: Path | None) -> str:
     names = sorted({*shipped(), *own_names(own)})
     near = get_close_matches(site, names, n=3) or [one for one in names if _related(one, site)]
     hint = f" Did you mean {' or '.join(near[:5])}?" if near else ""
+    mine = f", yours in {own} too" if own_names(own) else ""
     return (
-        f"there is no profile {site!r}.{hint} `fsdpq sites list` shows the shipped ones and those"
-        " in your folder; for another give the path of its file; `fsdpq sites detect` writes one"
+        f"there is no profile {site!r}.{hint} `fsdpq sites list` shows the shipped ones{mine};"
+        " for one of your own give the path of its file; `fsdpq sites detect` writes one"
     )
 
 

@@ -112,7 +112,15 @@ def test_json_and_standard_output(slurm: Fake) -> None:
     assert named["path"] == str(own() / "mine.yaml")
 
 
-@pytest.mark.parametrize("name", ["../x", "/x", ".x", "", "-x"])
+def test_a_file_that_cannot_be_written_is_one_message(slurm: Fake, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = fsdpq("sites", "detect", "-o", str(tmp_path / "file" / "x.yaml"))
+    assert done.exit_code == 1
+    assert "x.yaml: cannot be written: " in done.stderr
+    assert "name a file in a folder of yours with -o" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", ".x", "", "-x", "a b", "a;b"])
 def test_names_that_lead_elsewhere(slurm: Fake, name: str) -> None:
     done = fsdpq("sites", "detect", f"--name={name}")
     assert (done.exit_code, own().exists()) == (1, False)

@@ -84,6 +84,25 @@ def test_without_names_all_profiles_are_looked_at(here: Path) -> None:
     }  # fmt: skip
 
 
+def test_remarks_on_shipped_profiles_are_counted_and_shown_on_request(here: Path) -> None:
+    profile(here / "config" / "fsdpq" / "sites", "mine")
+    short, long = fsdpq("sites", "lint").stdout, fsdpq("sites", "lint", "--all").stdout
+    named = fsdpq("sites", "lint", "kempner-h100").stdout
+    heads = [[line for line in text.splitlines() if "[net-not-pinned]" in line] for text in
+             (short, long, named)]  # fmt: skip
+    assert [len(heads[0]), len(heads[1]) > 9, len(heads[2])] == [1, True, 1]
+    assert "of them on shipped profiles; --all shows them" in short
+    assert "--all" not in long + named
+
+
+def test_a_remark_on_what_the_site_wants_does_not_say_to_remove_it() -> None:
+    around = linting.surroundings()
+    for name in ("cscs-daint", "oci-bm-gpu-h100", "azure-nd-h100-v5"):
+        _, found = linting.findings(name, job=None, runs=Path("runs"), around=around)
+        assert found
+        assert [one.line() for one in found if one.do.startswith("remove it")] == []
+
+
 def test_a_broken_profile_does_not_hide_the_others(here: Path) -> None:
     own = here / "config" / "fsdpq" / "sites"
     profile(own, "a", fabric={"kind": "token ring"})

@@ -284,6 +284,9 @@ ROWS: list[Row] = [
      [on(default_partition="gpu", partitions={"gpu": {}}), on(default_partition="gpu")]),
     ("name-of-nothing", "info", "partitions.gpu.qos",
      on(partitions={"gpu": {"qos": "long"}}, qos={"short": {}}), []),
+    ("name-of-nothing", "info", "quotas.0.partitions",
+     on(partitions={"gpu": {}}, quotas=[{"partitions": ["b"]}]),
+     [on(partitions={"gpu": {}}, quotas=[{"partitions": ["gpu", "of-a-sibling"]}])]),
     ("more-than-there-are", "warn", "partitions.gpu.max_nodes", on(**terms(nodes=4, max_nodes=8)),
      [on(**terms(nodes=8, max_nodes=8))]),
     # --- where checkpoints go
@@ -302,6 +305,11 @@ ROWS: list[Row] = [
      [on(job={}, run_dir="/work/x", storage={"/scratch": {"purge_days": 10}})]),
     ("path-purged", "info", "--runs", on(job={}, run_dir="/n/netscratch/my_lab/x",
      storage={"/n/netscratch/<lab>": {"purge_days": 90}}), []),
+    ("memory-unknown", "info", "memory", on(gpu=H100),
+     [on(gpu=H100, memory="all"), on(gpu=H100, memory_gib_per_gpu=9), on(),
+      on(gpu={**H100, "request": "none"}), on(gpu=H100, forbidden={"mem": "whole nodes"})]),
+    ("memory-unknown", "info", "mem_gib", on(gpu=H100, job={}),
+     [on(gpu=H100, job={"mem_gib": 9}), on(gpu=H100, job={}, options={"mem-per-gpu": "9G"})]),
     # --- containers
     ("container-refused", "error", "container", on(job={"container": {"image": "/x.sif"}}),
      [on(job={"container": {"image": "/x.sif"}}, container={"runtime": "apptainer"}),

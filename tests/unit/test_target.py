@@ -105,7 +105,8 @@ def test_what_is_cheap_cannot_be_had() -> None:
         (
             {"nodes": 3, "time_limit": "12:00:00"},
             {"quotas": [{"gpus_per_user": 16, "below_time_limit": "13:00:00", "note": "all"}]},
-            "gives a user for time limits below 13:00:00 [all] (16)",
+            "gives a user for time limits below 13:00:00 (16); the job would wait for ever: ask for"
+            " fewer (the profile's note: all)",
         ),
         ({"nodes": 3}, {"quotas": [{"gpus_per_account": 16}]}, "gives an account (16)"),
         ({}, {"account_required": True, "account_form": "a_<lab>"}, "of the form a_<lab>"),
