@@ -61,7 +61,8 @@ def lint_command(
     """Find mistakes in site profiles and job files: each with why, and what to do.
 
     FILE is a profile or a job file, NAME a profile; all profiles if none is given, and then
-    remarks on shipped ones are only counted. Nothing is changed. Exit code 1 if there are errors, else 0.
+    remarks on shipped ones are only counted. Nothing is changed. Exit code 1 if there are errors,
+    else 0.
     """
     files, found = _look(names, job=job, version=version, runs=runs)
     if as_json:

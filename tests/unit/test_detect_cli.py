@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from orchestrator.cli import main
+from orchestrator.cli import init, main
 from orchestrator.detect import looking
 from orchestrator.profile import load_profile
 from orchestrator.spec.job import load_job
@@ -283,6 +283,18 @@ def test_mistakes(slurm: Fake, args: list[str], input: str | None, words: str) -
     done = fsdpq("init", *args, input=input)
     assert (done.exit_code, Path("job.yaml").exists()) == (1, False)
     assert words in done.stderr
+
+
+def test_a_wrong_answer_on_a_terminal_is_asked_for_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(["many", "9", "3"])
+    monkeypatch.setattr(init.click, "prompt", lambda *_, **__: next(answers))
+    monkeypatch.setattr(init.sys.stdin, "isatty", lambda: True, raising=False)
+    assert init._nodes(init._Asker(yes=False), None, 4) == 3
+    said = capsys.readouterr().err
+    assert "--nodes: 'many' is no number of nodes, up to 4" in said
+    assert "--nodes: '9' is no number" in said
 
 
 def test_nobody_to_answer(slurm: Fake) -> None:

@@ -213,7 +213,9 @@ def test_submit_and_render_say_what_is_wrong_and_go_on(here: Path) -> None:
     for command in (("submit", "--dry-run"), ("render",)):
         result = fsdpq(*command, job)
         assert result.exit_code == 0
-        assert f"warning, likely wrong: {job}: env.NCCL_IB_TIMEOUT=50: the range is" in result.stderr
+        assert (
+            f"warning, likely wrong: {job}: env.NCCL_IB_TIMEOUT=50: the range is" in result.stderr
+        )
         assert f"warning: {job}: env.NCCL_TIMEOUT=1800: no NCCL" in result.stderr
         assert "ib-disable-zero" not in result.stderr
         # Kept as it is.
@@ -241,3 +243,12 @@ def test_a_place_that_the_job_gives_is_kept(here: Path, name: str) -> None:
     plain = here / "plain"
     assert fsdpq("render", write_job(here), "-o", plain).exit_code == 0
     assert f"export {name}=" in (plain / "node.sh").read_text()
+
+
+def test_submit_says_that_no_memory_is_asked_for(here: Path) -> None:
+    site = profile(here, gpu={"model": "H100", "per_node": 8})
+    job = write_job(here, site=str(site), python="/x/python")
+    said = fsdpq("submit", job, "--dry-run").stderr
+    assert f"note: {job}: mem_gib: neither the job nor the profile says" in said
+    job = write_job(here, site=str(site), python="/x/python", mem_gib=64)
+    assert "mem_gib" not in fsdpq("submit", job, "--dry-run").stderr

@@ -167,7 +167,11 @@ def test_extending_goes_one_level(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("extends", "words"),
-    [("nowhere", "own.yaml: extends: there is no profile 'nowhere'"), ("x.yaml", "no such file"), (5, "must name a profile")],
+    [
+        ("nowhere", "own.yaml: extends: there is no profile 'nowhere'"),
+        ("x.yaml", "no such file"),
+        (5, "must name a profile"),
+    ],
 )
 def test_a_parent_that_is_none(tmp_path: Path, extends: object, words: str) -> None:
     write(tmp_path, **{**SITE, "extends": extends})

@@ -86,7 +86,9 @@ def test_how_what_is_cheap_is_asked_for(way: dict[str, str], expected: dict[str,
 def test_a_quota_of_short_jobs_leaves_long_ones_alone() -> None:
     quota = {"gpus_per_user": 16, "below_time_limit": "12:00:00"}
     assert options({"nodes": 3, "time_limit": "12:00:00"}, quotas=[quota])["nodes"] == "3"
-    assert "below 12:00:00 (16)" in complaint({"nodes": 3, "time_limit": "11:59:59"}, quotas=[quota])
+    assert "below 12:00:00 (16)" in complaint(
+        {"nodes": 3, "time_limit": "11:59:59"}, quotas=[quota]
+    )
 
 
 def test_what_is_cheap_cannot_be_had() -> None:
@@ -178,3 +180,10 @@ def test_gpus_in_total_follow_the_number_of_nodes() -> None:
     assert dict(made.directives)["gpus"] == "h100:32"
     assert made.size_options(3) == ["--nodes=3", "--gpus=h100:24"]
     assert plan(spec(nodes=4), site(**SITE)).size_options(3) == ["--nodes=3"]
+
+
+def test_all_options_that_cannot_be_set_are_named() -> None:
+    with pytest.raises(SpecError) as caught:
+        spec(sbatch={"wrap": "x", "time": "5", "hint": "x"})
+    assert "wrap is how fsdpq keeps hold of the run" in str(caught.value)
+    assert "time is set by fsdpq; use the key `time_limit`" in str(caught.value)
