@@ -68,12 +68,18 @@ def _can_do_without(options: dict[str, str]) -> dict[str, str]:
 
 
 def _free(options: dict[str, str]) -> dict[str, str]:
-    for name in options:
-        if name in NEVER:
-            raise ValueError(f"{name} is how fsdpq keeps hold of the run, and cannot be changed")
-        if name in SET_BY_FSDPQ:
-            raise ValueError(f"{name} is set by fsdpq; use the key `{SET_BY_FSDPQ[name]}`")
+    problems = [text for name in options if (text := _not_free(name))]
+    if problems:
+        raise ValueError("; ".join(problems))
     return options
+
+
+def _not_free(name: str) -> str | None:
+    if name in NEVER:
+        return f"{name} is how fsdpq keeps hold of the run, and cannot be changed"
+    if name in SET_BY_FSDPQ:
+        return f"{name} is set by fsdpq; use the key `{SET_BY_FSDPQ[name]}`"
+    return None
 
 
 Option = Annotated[str, AfterValidator(_option)]

@@ -86,6 +86,7 @@ class Quota(Strict):
     """What jobs of one user, account or project may have together.
 
     Attributes:
+        below_time_limit: It counts only for jobs whose time limit is below this.
         partitions: Those it counts over; all of them, if left out.
     """
 
@@ -93,5 +94,6 @@ class Quota(Strict):
     gpus_per_account: Count | None = None
     nodes_per_user: Count | None = None
     jobs_per_user: Count | None = None
+    below_time_limit: TimeLimit | None = None
     partitions: tuple[SbatchValue, ...] = ()
     note: Line | None = None

@@ -58,6 +58,7 @@ mlx5_3|1|4: ACTIVE|5: LinkUp|100 Gb/sec (4X EDR)|InfiniBand
 mlx5_bond_0|1|4: ACTIVE|5: LinkUp|25 Gb/sec (1X EDR)|Ethernet
 @@ interfaces
 eno1 up 25000 MTU 1500
+eno2 down -1 MTU 1500
 @@ limits
 l=64
 n=1048576

@@ -216,7 +216,7 @@ def test_the_variables_of_nccl() -> None:
 @pytest.mark.parametrize("name", ["NCCL_MIN_CHANNELS", "NCCL_IB_HCAS"])
 def test_a_misspelt_variable_gets_the_near_one(name: str) -> None:
     (one,) = [one for one in lint(profile_case(env={name: "1"})) if one.rule == "not-an-nccl-var"]
-    assert one.do.startswith("did you mean NCCL_")
+    assert one.do.startswith("write NCCL_")
 
 
 # --- secrets, lists, paths ----------------------------------------------------------------------
