@@ -320,3 +320,8 @@ def test_the_probe_is_clean() -> None:
         [shellcheck, "--shell=bash", "-"], input=text, capture_output=True, text=True, check=False
     )
     assert done.stdout == ""
+
+
+def test_a_speed_that_is_not_known_is_left_out() -> None:
+    (one,) = nodes("@@ host\nn1\n@@ interfaces\neno2 down -1 MTU 1500\n")
+    assert one.interfaces == ("eno2 down MTU 1500",)
