@@ -323,5 +323,5 @@ def test_the_probe_is_clean() -> None:
 
 
 def test_a_speed_that_is_not_known_is_left_out() -> None:
-    (one,) = nodes("@@ host\nn1\n@@ interfaces\neno2 down -1 MTU 1500\n")
+    (one,) = nodes("0: @@ host\n0: n1\n0: @@ interfaces\n0: eno2 down -1 MTU 1500\n0: @@ end\n")
     assert one.interfaces == ("eno2 down MTU 1500",)
