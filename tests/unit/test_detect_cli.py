@@ -289,8 +289,8 @@ def test_a_wrong_answer_on_a_terminal_is_asked_for_again(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = iter(["many", "9", "3"])
-    monkeypatch.setattr(init.click, "prompt", lambda *_, **__: next(answers))
-    monkeypatch.setattr(init.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.prompt", lambda *_, **__: next(answers))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     assert init._nodes(init._Asker(yes=False), None, 4) == 3
     said = capsys.readouterr().err
     assert "--nodes: 'many' is no number of nodes, up to 4" in said

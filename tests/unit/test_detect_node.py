@@ -320,3 +320,8 @@ def test_the_probe_is_clean() -> None:
         [shellcheck, "--shell=bash", "-"], input=text, capture_output=True, text=True, check=False
     )
     assert done.stdout == ""
+
+
+def test_a_speed_that_is_not_known_is_left_out() -> None:
+    (one,) = nodes("0: @@ host\n0: n1\n0: @@ interfaces\n0: eno2 down -1 MTU 1500\n0: @@ end\n")
+    assert one.interfaces == ("eno2 down MTU 1500",)
