@@ -10,6 +10,7 @@ from orchestrator.fabric.exceptions import endings
 from orchestrator.fabric.lines import Writer
 from orchestrator.fabric.promise import Promise
 from orchestrator.fabric.reading import stream, tail
+from orchestrator.fabric.shares import Budget
 from orchestrator.fabric.sources import Source
 from orchestrator.fabric.verdict import Diagnosis, judge
 
@@ -52,33 +53,33 @@ def examine(
         nodes: How many nodes there are, where that is known.
     """
     collector = Collector()
-    bounds = limits or Limits()
+    bounds, budget = limits or Limits(), Budget()
     read = 0
     for source in sources:
         if bounds.total is not None and read >= bounds.total:
             break
         with suppress(OSError):
-            read += _read(source, collector, bounds)
-    clues = order([*collector.placed(), *_new(more, collector)])
-    return judge(
-        collector.processes(), clues, promise, version=collector.version, well=well, nodes=nodes
-    )
+            read += _read(source, collector, bounds, budget)
+    processes = collector.processes()
+    told = collector.placed(processes)
+    clues = order([*told, *_new(more, told)])
+    return judge(processes, clues, promise, version=collector.version, well=well, nodes=nodes)
 
 
-def _read(source: Source, collector: Collector, bounds: Limits) -> int:
+def _read(source: Source, collector: Collector, bounds: Limits, budget: Budget) -> int:
     file = str(source.path)
     writer = Writer(host=source.host, pid=source.pid, rank=source.rank)
 
     def take(text: str, number: int, whole: bool) -> None:
         collector.take(text, file=file, number=number, whole=whole, writer=writer)
 
-    return stream(source.path, take, most=bounds.file)
+    return stream(source.path, take, most=bounds.file, budget=budget)
 
 
-def _new(more: Iterable[Clue], collector: Collector) -> list[Clue]:
+def _new(more: Iterable[Clue], told: Iterable[Clue]) -> list[Clue]:
     """Return those of ``more`` that the files did not tell themselves."""
-    told = {(clue.finding.kind, clue.finding.node) for clue in collector.placed()}
-    return [clue for clue in more if (clue.finding.kind, clue.finding.node) not in told]
+    known = {(clue.finding.kind, clue.finding.node) for clue in told}
+    return [clue for clue in more if (clue.finding.kind, clue.finding.node) not in known]
 
 
 def ends(sources: Sequence[Source]) -> list[Clue]:

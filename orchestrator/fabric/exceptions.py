@@ -1,15 +1,23 @@
 """What ended Python programs and jobs, from the end of a log that several wrote. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from orchestrator.attempt import Finding
 from orchestrator.evidence import errors, scan, tracebacks
 from orchestrator.evidence.logs import BATCH, HINT
-from orchestrator.fabric.lines import read
+from orchestrator.fabric.lines import Line, plain
+from orchestrator.fabric.shares import fair
 
 _TEXT = 16384
 _WRITERS = 4096
+# Of a MiB: lines that Slurm and the like may have written, and lines at all. A short text has as
+# many as a quarter of that.
+_TOLD = 300
+_LINES = 12_288
+# What tells one message from another: so many letters, without numbers.
+_WORDING = 64
+_NO_DIGITS = str.maketrans("", "", "0123456789")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +34,37 @@ def endings(text: str) -> Iterator[Ending]:
         return
     writers: dict[str, list[str]] = {}
     ranks: dict[str, int] = {}
-    for raw in text.split("\n"):
-        line = next(read(raw))
-        if line.level or (line.task not in writers and len(writers) >= _WRITERS):
+    for line in _lines(text):
+        if line.task not in writers and len(writers) >= _WRITERS:
             continue
         writers.setdefault(line.task, []).append(line.text)
         if line.rank is not None:
             ranks[line.task] = line.rank
+    yield from _told(writers.values(), _share(_TOLD, text))
     for task, lines in writers.items():
-        yield from _of_one(lines, ranks.get(task))
+        yield from _exception(lines, ranks.get(task))
 
 
-def _of_one(lines: list[str], rank: int | None) -> Iterator[Ending]:
-    told = [line for line in lines if HINT.search(line)]
-    for line in told:
+def _share(of_a_mib: int, text: str) -> int:
+    return of_a_mib * max(len(text), 1 << 18) >> 20
+
+
+def _lines(text: str) -> Iterator[Line]:
+    """Yield the lines that are not NCCL's; of more than a text of that size has, the last ones."""
+    for raw in text.split("\n")[-_share(_LINES, text) :]:
+        if (line := plain(raw)) is not None:
+            yield line
+
+
+def _told(writers: Iterable[list[str]], most: int) -> Iterator[Ending]:
+    """Yield what Slurm and the like say, in at most so many lines."""
+    lines = [line for lines in writers for line in lines if HINT.search(line)]
+    for line in fair(lines, (line[:_WORDING].translate(_NO_DIGITS) for line in lines), most):
         for finding in scan.findings([line], BATCH):
             yield Ending(finding, line)
+
+
+def _exception(lines: list[str], rank: int | None) -> Iterator[Ending]:
     exceptions = [text[:_TEXT] for text in tracebacks.last("\n".join(lines))]
     found = [(errors.read(text), text) for text in exceptions]
     if not found:

@@ -13,6 +13,7 @@ Formats by version, read from the format strings of NVIDIA/nccl 2.18 to 2.30:
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from orchestrator.fabric.lines import Line
 from orchestrator.fabric.promise import SOCKET
@@ -249,6 +250,7 @@ _KNOWN = re.compile(
 )
 
 
+@lru_cache(maxsize=256)
 def known(network: str) -> bool:
     """Return whether this is the whole name of a network, and not the beginning of one."""
     return _KNOWN.fullmatch(network) is not None

@@ -5,6 +5,7 @@ Sources: the user guide of NCCL 2.30 (env.rst, troubleshooting.rst), and what th
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -143,8 +144,9 @@ def judge(
     alone = _alone(processes, nodes)
     word, reason, suspects = _network(told, hosts, promise, alone=alone)
     up = any(p.networks or p.gdr or p.plain for p in told)
-    failures = [] if well else [clue for clue in clues if _fails(clue, up=up)]
-    remarks = tuple(clue for clue in clues if clue not in failures)
+    fails = [not well and _fails(clue, up=up) for clue in clues]
+    failures = [clue for clue, ended in zip(clues, fails, strict=True) if ended]
+    remarks = [clue for clue, ended in zip(clues, fails, strict=True) if not ended]
     gdr = None if alone else _gdr(told)
     return Diagnosis(
         verdict="failed" if failures else word,
@@ -183,8 +185,8 @@ def _alone(processes: Sequence[Process], nodes: int | None) -> bool:
 
 
 def _worst(told: Sequence[Process]) -> str:
-    names = [p.network for p in told]
-    return SOCKET if SOCKET in names else max(names, key=names.count, default="")
+    names = Counter(p.network for p in told)
+    return SOCKET if SOCKET in names else max(names, key=names.__getitem__, default="")
 
 
 def _gdr(told: Sequence[Process]) -> bool | None:
