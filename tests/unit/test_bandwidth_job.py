@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from orchestrator import bandwidth_job
+from orchestrator import bandwidth_job, guard
 from orchestrator.cli import main
 from orchestrator.errors import SpecError
 from orchestrator.launch import Launch
@@ -170,6 +170,7 @@ def job(here: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Job:
     made = Job(here, cluster)
     monkeypatch.setattr(cluster, "put", made.put)
     monkeypatch.setattr(time, "sleep", made.sleep)
+    monkeypatch.setattr(guard, "_start", lambda argv, env: None)  # a process
     return made
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from orchestrator.cli import init, main
+from orchestrator.cli import main, questions
 from orchestrator.detect import looking
 from orchestrator.profile import load_profile
 from orchestrator.spec.job import load_job
@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_written_is_one_message(slurm: Fake, tmp_path: Pat
     done = fsdpq("sites", "detect", "-o", str(tmp_path / "file" / "x.yaml"))
     assert done.exit_code == 1
     assert "x.yaml: cannot be written: " in done.stderr
-    assert "name a file in a folder of yours with -o" in done.stderr
+    assert "name a file in a folder of yours" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", ".x", "", "-x", "a b", "a;b"])
@@ -131,8 +131,12 @@ def test_names_that_lead_elsewhere(slurm: Fake, name: str) -> None:
     ("program", "body", "words"),
     [
         ("scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1", "Unable to contact"),
-        ("scontrol", "exit 0", "there is no partition"),
-        ("scontrol", r"printf '\xff\xfe\x00PartitionName='; exit 0", "there is no partition"),
+        ("scontrol", "exit 0", "show partition exited with 0: it printed nothing"),
+        (
+            "scontrol",
+            r"printf '\xff\xfe\x00PartitionName='; exit 0",
+            "show partition exited with 0: nothing in its answer can be used; it begins with",
+        ),
     ],
 )
 def test_a_slurm_that_shows_nothing(slurm: Fake, program: str, body: str, words: str) -> None:
@@ -291,7 +295,7 @@ def test_a_wrong_answer_on_a_terminal_is_asked_for_again(
     answers = iter(["many", "9", "3"])
     monkeypatch.setattr("click.prompt", lambda *_, **__: next(answers))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    assert init._nodes(init._Asker(yes=False), None, 4) == 3
+    assert questions.nodes(questions.Asker(yes=False), None, 4) == 3
     said = capsys.readouterr().err
     assert "--nodes: 'many' is no number of nodes, up to 4" in said
     assert "--nodes: '9' is no number" in said
