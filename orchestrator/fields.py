@@ -56,7 +56,8 @@ def no_control(text: str) -> str:
     return text
 
 
-def _run_name(text: str) -> str:
+def run_name(text: str) -> str:
+    """Return ``text``; refuse what is no name of a run."""
     if not _NAME.fullmatch(text):
         raise ValueError("use 1 to 64 letters, digits, '.', '_' and '-', a letter or digit first")
     return text
@@ -140,7 +141,7 @@ def slurm_time(seconds: int) -> str:
 
 
 Line = Annotated[str, AfterValidator(no_control)]
-RunName = Annotated[str, AfterValidator(_run_name)]
+RunName = Annotated[str, AfterValidator(run_name)]
 SbatchValue = Annotated[str, AfterValidator(sbatch_value)]
 EnvVars = Annotated[dict[str, str], AfterValidator(_env_vars)]
 TimeLimit = Annotated[int, BeforeValidator(time_limit_s)]

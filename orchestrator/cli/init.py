@@ -2,6 +2,7 @@
 
 import shlex
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from orchestrator.detect import found, writing
 from orchestrator.detect.choosing import Wish
 from orchestrator.detect.site import Detected
 from orchestrator.errors import InputError, QueryError, SpecError
-from orchestrator.fields import sbatch_value
+from orchestrator.fields import run_name, sbatch_value
 from orchestrator.first_job import Answers
 from orchestrator.home import own_sites
 from orchestrator.interrupts import as_exceptions, exit_code
@@ -90,11 +91,11 @@ def init_command(
     path = directory / "job.yaml"
     writing.check_free(path, force=force)
     given = _Given(
-        name=name,
+        name=_plain("--name", name, run_name),
         script=script,
         nodes=nodes,
-        account=_plain("--account", account),
-        partition=_plain("--partition", partition),
+        account=_plain("--account", account, sbatch_value),
+        partition=_plain("--partition", partition, sbatch_value),
     )
     try:
         with as_exceptions():
@@ -113,14 +114,14 @@ def init_command(
     click.echo(f"next: fsdpq submit {shlex.quote(str(path))}")
 
 
-def _plain(option: str, value: str | None) -> str | None:
-    """Return the value of an option that sbatch will get.
+def _plain(option: str, value: str | None, check: Callable[[str], str]) -> str | None:
+    """Return the value of an option.
 
     Raises:
-        SpecError: Slurm would not take it as it stands.
+        SpecError: The job file could not hold it.
     """
     try:
-        return None if value is None else sbatch_value(value)
+        return None if value is None else check(value)
     except ValueError as problem:
         raise SpecError(f"{option}: {value!r} {problem}") from None
 
