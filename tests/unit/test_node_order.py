@@ -137,7 +137,8 @@ def test_the_topology_of_a_very_large_cluster(order: Order) -> None:
     """It is longer than an argument may be (128 KiB), and so is the list of one switch in it."""
     names = [f"gpu-{n * 37 % 18013:05}" for n in range(16_000)]
     leaves = "".join(
-        f"SwitchName=leaf{n:04} Level=0 LinkSpeed=1 Nodes=n{n},{','.join(names[8 * n : 8 * n + 8])}\n"
+        f"SwitchName=leaf{n:04} Level=0 LinkSpeed=1"
+        f" Nodes=n{n},{','.join(names[8 * n : 8 * n + 8])}\n"
         for n in range(2000)
     )
     top = f"SwitchName=top Level=1 LinkSpeed=1 Nodes={','.join(names)},n[0-1999]\n"
