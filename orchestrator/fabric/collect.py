@@ -43,7 +43,7 @@ class Collector:
             if line.at is not None and len(self._at) < _MOST_PROCESSES:
                 self._at[file] = line.at
             if line.level:
-                self._process(line, file).add(line)
+                self._process(line, file).add(line, file=file, number=number)
             # NCCL prints it without a name, too, so it may stand behind another one's line.
             if not self._version and (match := _VERSION.search(line.message)):
                 self._version = match[1]

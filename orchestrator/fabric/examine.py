@@ -8,8 +8,9 @@ from orchestrator.fabric.clues import Clue, order
 from orchestrator.fabric.collect import Collector
 from orchestrator.fabric.exceptions import endings
 from orchestrator.fabric.lines import Writer
+from orchestrator.fabric.peers import named
 from orchestrator.fabric.promise import Promise
-from orchestrator.fabric.reading import stream, tail
+from orchestrator.fabric.reading import lines_before, stream, tail
 from orchestrator.fabric.shares import Budget
 from orchestrator.fabric.sources import Source
 from orchestrator.fabric.verdict import Diagnosis, judge
@@ -18,6 +19,8 @@ from orchestrator.fabric.verdict import Diagnosis, judge
 _TAIL_BYTES = 4 << 20
 _TAIL_OF_MANY = 256 << 10
 _MANY = 8
+# The order of what stands at the end of a file: after what stands before.
+_AFTER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +65,7 @@ def examine(
             read += _read(source, collector, bounds, budget)
     processes = collector.processes()
     told = collector.placed(processes)
-    clues = order([*told, *_new(more, told)])
+    clues = named(order([*told, *_new(more, told)]), processes)
     return judge(processes, clues, promise, version=collector.version, well=well, nodes=nodes)
 
 
@@ -88,12 +91,21 @@ def ends(sources: Sequence[Source]) -> list[Clue]:
     found: list[Clue] = []
     for source in sources:
         if source.traces:
-            for ending in endings(tail(source.path, size)):
-                place = len(found) + (1 << 20)  # after what stands before the end
-                clue = Clue(finding=ending.finding, text=ending.text, order=place)
-                found.append(_named(clue, source))
+            found += _end(source, size, place=len(found) + _AFTER)
     return found
 
 
-def _named(clue: Clue, source: Source) -> Clue:
-    return Clue(finding=clue.finding, text=clue.text, file=str(source.path), order=clue.order)
+def _end(source: Source, size: int, *, place: int) -> list[Clue]:
+    text, start = tail(source.path, size)
+    told = list(endings(text))
+    before = lines_before(source.path, start) if told else 0
+    return [
+        Clue(
+            finding=ending.finding,
+            text=ending.text,
+            file=str(source.path),
+            number=before + ending.number,
+            order=place + turn,
+        )
+        for turn, ending in enumerate(told)
+    ]

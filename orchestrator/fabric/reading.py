@@ -21,7 +21,7 @@ BLOCK_BYTES = 1 << 20
 # may be a progress bar of any length.
 _BEFORE = 1024
 # What torch, libfabric and the kernel say without NCCL's name in the line.
-_OTHERS = (b"NET/OFI", b"fi_getinfo", b"NVRM", b"ncclRemoteError")
+_OTHERS = (b"NET/OFI", b"fi_getinfo", b"NVRM", b"ncclRemoteError", b"socketProgress")
 # Words of interest that are looked for in one block: lines of NCCL's have more than 50 bytes.
 _MOST_WORDS = 20_000
 # By what lines of one sort are told apart: which ranks are connected, or the words that are said.
@@ -37,7 +37,7 @@ _SEARCHES = (
     (
         rb"NCCL",
         {
-            "info": rb" INFO (?:NET/|Using net|Assigned N|Initialized N|comm |ncclComm|GPU D)",
+            "info": rb" INFO (?:NET/|Using net|Assigned N|Initialized N|Boot|comm |ncclComm|GPU D)",
             "env": rb" INFO NCCL",
             "trace": rb" TRACE (?=[^\n]{0,64}GPU Direct)",
             "warn": rb" WARN ",
@@ -186,13 +186,47 @@ def _line(data: bytes, at: int, end: int) -> tuple[int, int]:
     return start, stop if stop >= 0 else highest
 
 
-def tail(path: Path, size: int) -> str:
-    """Return the last ``size`` bytes of a file as text, from the beginning of a line."""
+def tail(path: Path, size: int) -> tuple[str, int]:
+    """Return about the last ``size`` bytes of a file as text, and where they begin.
+
+    They begin with a line.
+    """
     with suppress(OSError), path.open("rb") as file:
         length = file.seek(0, 2)
-        file.seek(max(0, length - size))
+        start = file.seek(max(0, length - size))
         data = file.read(size)
-        if length > size:
-            data = data[data.find(b"\n") + 1 :]
-        return data.decode("utf-8", "replace").replace("\x00", "")
-    return ""
+        if start:
+            skipped = data.find(b"\n") + 1
+            start, data = start + skipped, data[skipped:]
+        return data.decode("utf-8", "replace").replace("\x00", ""), start
+    return "", 0
+
+
+def lines_before(path: Path, end: int) -> int:
+    """Return how many lines end in the first ``end`` bytes of a file."""
+    count = 0
+    with suppress(OSError), path.open("rb", buffering=0) as file:
+        while end > 0 and (block := file.read(min(end, BLOCK_BYTES))):
+            count += block.count(b"\n")
+            end -= len(block)
+    return count
+
+
+def number_of(path: Path, line: str, *, most: int) -> int:
+    """Return the number of the one line of a file that has ``line`` in it.
+
+    Args:
+        path: The file.
+        line: What to look for.
+        most: Bytes to look at; a larger file is not searched.
+
+    Returns:
+        Its number from 1; 0 where there is none or several, or where that would take long.
+    """
+    sought = line.encode("utf-8", "replace")
+    with suppress(OSError):
+        if sought and path.is_file() and path.stat().st_size <= most:
+            data = path.read_bytes()
+            if data.count(sought) == 1:
+                return data.count(b"\n", 0, data.find(sought)) + 1
+    return 0

@@ -14,7 +14,7 @@ from orchestrator.cause import Cause
 from orchestrator.fabric import hosts as by_host
 from orchestrator.fabric.clues import SETUP, Clue
 from orchestrator.fabric.hosts import Host
-from orchestrator.fabric.network import Process
+from orchestrator.fabric.network import Process, Told
 from orchestrator.fabric.promise import SOCKET, Promise
 from orchestrator.fabric.reasons import (
     OVER_SOCKETS,
@@ -31,7 +31,8 @@ from orchestrator.fabric.reasons import (
 Word = Literal["ok", "degraded", "no_gdr", "socket_fallback", "failed", "unknown"]
 # Verdicts on a network that works and is not what it should be.
 FLAGGED: tuple[Word, ...] = ("socket_fallback", "no_gdr", "degraded")
-_OTHERS = 8
+# How many errors besides the first are given as data.
+OTHERS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +97,7 @@ class Diagnosis:
             "suspects": list(self.suspects),
             "hosts": [host.to_json() for host in self.hosts],
             "processes": self.processes,
-            "others": [_clue(clue) for clue in others[:_OTHERS]],
+            "others": [_clue(clue) for clue in others[:OTHERS]],
             "notes": list(self.notes),
         }
 
@@ -117,6 +118,8 @@ def _clue(clue: Clue) -> dict[str, Any]:
         "hca": hca[1] if hca else None,
         "file": clue.file or None,
         "line_number": clue.number or None,
+        "peer": found.peer or None,
+        "peer_host": clue.peer_host or None,
     }
 
 
@@ -254,7 +257,7 @@ def _explained(reason: Reason | None, clues: Sequence[Clue]) -> Reason | None:
                 kind=found.kind,
                 what=f"{reason.what}: {found.what}",
                 advice=found.advice,
-                line=clue.text,
+                told=Told(clue.text, clue.file, clue.number),
                 host=found.node or reason.host,
                 rank=found.rank if found.rank is not None else reason.rank,
             )
