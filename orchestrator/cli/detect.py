@@ -3,20 +3,19 @@
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
-from orchestrator.cli.main import echo_json, json_option
+from orchestrator.cli.main import echo_json, interrupted, json_option
 from orchestrator.detect import found, writing
 from orchestrator.detect.choosing import Wish
 from orchestrator.detect.found import Probe
 from orchestrator.detect.site import Detected
 from orchestrator.errors import ProfileError, QueryError
 from orchestrator.home import own_sites
-from orchestrator.interrupts import as_exceptions, exit_code
+from orchestrator.interrupts import as_exceptions
 from orchestrator.printable import printable
 from orchestrator.profile import SiteProfile, read_profile
 from orchestrator.report.columns import columns
@@ -85,9 +84,7 @@ def detect_command(
         with as_exceptions():
             detected = detect(wish, Slurm(say), probe, ready=ready)  # ... and for a node
     except KeyboardInterrupt as interrupt:
-        with suppress(OSError):  # the terminal may be what went away
-            say("\ninterrupted; no profile was written")
-        raise click.exceptions.Exit(exit_code(interrupt)) from None
+        raise interrupted(interrupt, "no profile was written") from None
     if output == _STDOUT and not as_json:
         _say_left_out(detected)
         click.echo(writing.as_yaml(detected.data), nl=False)

@@ -12,7 +12,7 @@ import click
 import orchestrator
 from orchestrator import first_job
 from orchestrator.cli import detect, questions
-from orchestrator.cli.main import echo_json, json_option, main
+from orchestrator.cli.main import echo_json, interrupted, json_option, main
 from orchestrator.cli.questions import OWN_TRAINER, Asker
 from orchestrator.detect import found, writing
 from orchestrator.detect.choosing import Wish
@@ -21,7 +21,7 @@ from orchestrator.errors import InputError, QueryError, SpecError
 from orchestrator.fields import run_name, sbatch_value
 from orchestrator.first_job import Answers
 from orchestrator.home import own_sites
-from orchestrator.interrupts import as_exceptions, exit_code
+from orchestrator.interrupts import as_exceptions
 from orchestrator.profile import SiteProfile, load_profile, own_names
 from orchestrator.slurm import asking
 from orchestrator.slurm.asking import Slurm
@@ -102,9 +102,7 @@ def init_command(
             where = _site(site, quiet=as_json)
             answers = _answers(given, where, directory, Asker(yes=yes))
     except KeyboardInterrupt as interrupt:
-        with suppress(OSError):  # the terminal may be what went away
-            detect.say("\ninterrupted; nothing was written")
-        raise click.exceptions.Exit(exit_code(interrupt)) from None
+        raise interrupted(interrupt, "nothing was written") from None
     _write(path, answers, where, force=force)
     if as_json:
         told = {"site": where.word, "nodes": answers.nodes, "account": answers.account}

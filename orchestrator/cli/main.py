@@ -48,6 +48,13 @@ _HELP = {
 }
 
 
+def interrupted(interrupt: KeyboardInterrupt, what_is_left: str) -> click.exceptions.Exit:
+    """Say that a signal ended this command and what that leaves; return the end to raise."""
+    with suppress(OSError):  # the terminal may be what went away
+        click.echo(f"\ninterrupted; {what_is_left}", err=True)
+    return click.exceptions.Exit(exit_code(interrupt))
+
+
 class Commands(click.Group):
     """A group that imports a command only to call it, and shows our errors as one message.
 
@@ -83,9 +90,7 @@ class Commands(click.Group):
         except FsdpqError as error:
             raise click.ClickException(printable(str(error))) from None
         except KeyboardInterrupt as interrupt:
-            with suppress(OSError):  # the terminal may be what went away
-                click.echo("\ninterrupted; runs go on by themselves", err=True)
-            raise click.exceptions.Exit(exit_code(interrupt)) from None
+            raise interrupted(interrupt, "runs go on by themselves") from None
         except OSError as error:  # a file or a folder that cannot be used; click has its own EPIPE
             if error.errno == errno.EPIPE:
                 raise

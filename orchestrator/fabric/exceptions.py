@@ -73,9 +73,9 @@ def _ended(writers: Iterable[list[_Said]], raised: Iterable[Ending]) -> Iterator
     for lines in writers:
         for ended in reports.exits(said.text for said in lines):
             if ended.rank not in known:
-                text = f"exitcode  : {ended.code} "
+                said = f"exitcode  : {ended.code}"
                 found = reports.finding(ended, node=ended.host)
-                yield Ending(found, f"rank {ended.rank}: {text.strip()}", _number(lines, text))
+                yield Ending(found, f"rank {ended.rank}: {said}", _number(lines, f"{said} "))
 
 
 def _share(of_a_mib: int, text: str) -> int:

@@ -32,7 +32,7 @@ Word = Literal["ok", "degraded", "no_gdr", "socket_fallback", "failed", "unknown
 # Verdicts on a network that works and is not what it should be.
 FLAGGED: tuple[Word, ...] = ("socket_fallback", "no_gdr", "degraded")
 # How many errors besides the first are given as data.
-OTHERS = 8
+_OTHERS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class Diagnosis:
             "suspects": list(self.suspects),
             "hosts": [host.to_json() for host in self.hosts],
             "processes": self.processes,
-            "others": [_clue(clue) for clue in others[:OTHERS]],
+            "others": [_clue(clue) for clue in others[:_OTHERS]],
             "notes": list(self.notes),
         }
 

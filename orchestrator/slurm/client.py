@@ -53,17 +53,17 @@ def run(
     except subprocess.TimeoutExpired:
         raise error(argv, returncode=None, stderr=f"no answer in {timeout_s:.0f} s") from None
     except OSError as problem:
-        text = f"{absent(argv[0], problem)}; is this a login node of a Slurm cluster?"
-        raise error(argv, returncode=127, stderr=text) from None
+        raise error(argv, returncode=127, stderr=absent(argv[0], problem)) from None
     if done.returncode != 0:
         raise error(argv, returncode=done.returncode, stderr=done.stderr)
     return done
 
 
 def absent(command: str, problem: OSError) -> str:
-    """Return why ``command`` could not be started."""
+    """Return why ``command`` could not be started, and what to ask oneself."""
     missing = isinstance(problem, FileNotFoundError)
-    return f"there is no {command} on PATH" if missing else str(problem)
+    why = f"there is no {command} on PATH" if missing else str(problem)
+    return f"{why}; is this a login node of a Slurm cluster?"
 
 
 @dataclass(frozen=True, slots=True)

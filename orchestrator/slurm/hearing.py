@@ -40,8 +40,7 @@ def answer(argv: Sequence[str], *, timeout_s: float, waiting: Callable[[float], 
             start_new_session=True,  # so that all of it can be ended
         )
     except OSError as problem:
-        text = f"{absent(argv[0], problem)}; is this a login node of a Slurm cluster?"
-        raise QueryError(argv, returncode=127, stderr=text) from None
+        raise QueryError(argv, returncode=127, stderr=absent(argv[0], problem)) from None
     with process:
         try:
             heard = _Heard(argv, timeout_s=timeout_s, waiting=waiting)

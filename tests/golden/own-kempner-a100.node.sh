@@ -10,7 +10,6 @@ read -ra ranks <<<"${FSDPQ_NODE_RANKS:-}"
 node=${ranks[node]:-$node}
 note=''
 pending=''
-caught=0
 checking=''
 # Builtins only: bash runs this in the middle of anything.
 # shellcheck disable=SC2317  # called by the traps below

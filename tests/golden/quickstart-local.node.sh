@@ -7,7 +7,6 @@ set -u
 node=${SLURM_NODEID:-0}
 note=''
 pending=''
-caught=0
 checking=''
 # Builtins only: bash runs this in the middle of anything.
 # shellcheck disable=SC2317  # called by the traps below

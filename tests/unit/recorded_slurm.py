@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from orchestrator.cli import main
 from orchestrator.detect import looking
 
 from .clusters import DATA
+from .polling import until
 
 SITE = DATA / "slurm-22.05" / "site"
 REPOSITORY = Path(__file__).parents[2]
@@ -66,8 +66,7 @@ def own() -> Path:
     return Path(os.environ["XDG_CONFIG_HOME"]) / "fsdpq" / "sites"
 
 
-def wait_for(path: Path, timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not (path.exists() and path.read_text().strip()):
-        assert time.monotonic() < deadline, f"{path} does not appear"
-        time.sleep(0.05)
+def wait_for(path: Path) -> None:
+    until(
+        lambda: path.exists() and path.read_text().strip(), f"{path} does not appear", within_s=60
+    )

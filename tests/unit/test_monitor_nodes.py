@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,16 +20,11 @@ from orchestrator.script import render
 from tests.clouds import Imds, serve
 from tests.two_nodes import LAUNCHER, ROOT, TwoNodes
 
+from . import polling
 from .builders import site, spec
 
 pytestmark = pytest.mark.processes
-
-
-def until(true: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
+until = partial(polling.until, within_s=60)
 
 
 def test_a_notice_of_one_node_stops_the_ranks_of_all(tmp_path: Path) -> None:

@@ -9,13 +9,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.clouds import Fixed, Google, Imds, ScheduledEvents, Served, Service, serve
 
+from . import polling
+
 pytestmark = pytest.mark.processes
+until = partial(polling.until, within_s=30)
 ROOT = Path(__file__).parents[2]
 # -S: without the folder of installed packages. The monitor needs nothing from there.
 MONITOR = [sys.executable, "-S", "-m", "orchestrator.monitor"]
@@ -63,13 +67,6 @@ def run(tmp_path: Path) -> Iterator[Run]:
     for process in started:
         process.kill()
         process.communicate()
-
-
-def until(true: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 def ended(process: subprocess.Popen[str]) -> str:
