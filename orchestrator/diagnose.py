@@ -10,6 +10,7 @@ from orchestrator.errors import ProfileError, RunError
 from orchestrator.fabric.clues import Clue
 from orchestrator.fabric.examine import ends, examine
 from orchestrator.fabric.promise import Promise
+from orchestrator.fabric.reading import number_of
 from orchestrator.fabric.sources import nccl_logs, of_paths, rank_logs
 from orchestrator.fabric.verdict import Diagnosis
 from orchestrator.layout import RunLayout
@@ -19,6 +20,8 @@ from orchestrator.profile import load_profile
 
 # After all that stands in the files themselves.
 _LATER = 1 << 24
+# A log of an attempt that is larger is not searched for the number of a line.
+_SEARCHED = 16 << 20
 
 
 def of_site(site: str) -> Promise:
@@ -90,5 +93,6 @@ def _looked_up(plan: LaunchPlan) -> Promise | None:
 
 def _clue(finding: Finding, order: int) -> Clue:
     # What ended well at the batch shell's own hands is no fault.
-    text = "" if finding.cause is Cause.NOTICE else finding.what
-    return Clue(finding=finding, text=text, order=_LATER + order)
+    text = "" if finding.cause is Cause.NOTICE else finding.line or finding.what
+    number = number_of(Path(finding.file), finding.line, most=_SEARCHED) if finding.line else 0
+    return Clue(finding=finding, text=text, file=finding.file, number=number, order=_LATER + order)

@@ -38,8 +38,8 @@ _OF_BASH = re.compile(
 # ... and the scripts in templates/ keep their own values in these.
 _OF_SCRIPTS = re.compile(
     "FSDPQ_.*|attempt|attempt_dir|carried|caught|check|checking|child|code|file|hosts|idle|image"
-    "|job_id|last|left|list|local_dir|mark|monitor|mounts|node|nodes|note|notice|noticed|pending|rank"
-    "|ranks|restart|run_dir|silent|state|status|step|switches|tie|try|unfit|variable|within"
+    "|job_id|last|left|list|local_dir|lost|mark|monitor|mounts|node|nodes|note|notice|noticed|pending|rank"
+    "|ranks|restart|run_dir|silent|state|status|step|stopped|switches|tie|try|unfit|variable|within"
 )
 
 

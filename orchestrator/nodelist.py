@@ -20,7 +20,7 @@ def expand(text: str) -> tuple[str, ...]:
 
 def _split(text: str) -> list[str]:
     """Split at the commas outside of brackets."""
-    return [part for part in re.split(r",(?![^\[\]]*\])", text.strip()) if part]
+    return re.findall(r"(?:[^,\[]|\[[^\[\]]*\]|\[)+", text.strip())
 
 
 def _unfold(part: str, most: int) -> list[str]:
