@@ -545,3 +545,13 @@ def test_a_job_that_requires_nothing_is_put_back_whatever_the_network(tmp_path: 
     world = requiring(tmp_path, required=False)
     world.python(*proven("false"))
     assert world.go() == 0
+
+
+@pytest.mark.parametrize("name", ["SLURM_EXPORT_ENV", "SRUN_EXPORT_ENV"])
+def test_the_environment_reaches_the_nodes_however_the_script_was_submitted(
+    world: World, name: str
+) -> None:
+    """Such as `sbatch --export=NONE script.sbatch`, by hand."""
+    (world.path / "srun").write_text(f'#!/bin/bash\necho "${{{name}-unset}}" >"$WORLD/seen"\n')
+    world.go(**{name: "NONE"})
+    assert (world.path / "seen").read_text() == "unset\n"
