@@ -95,6 +95,7 @@ def _env_vars(values: dict[str, str]) -> dict[str, str]:
 
 # Slurm's own table (sbatch(1), --time), checked against 22.05: "minutes", "minutes:seconds",
 # "hours:minutes:seconds", "days-hours", "days-hours:minutes", "days-hours:minutes:seconds".
+_LONGEST_S = 100 * 365 * 86_400
 _TIME = re.compile(
     r"(?:(?P<d>\d+)-(?P<dh>\d+)(?::(?P<dm>\d+)(?::(?P<ds>\d+))?)?"
     r"|(?P<h>\d+):(?P<hm>\d+):(?P<hs>\d+)|(?P<m>\d+)(?::(?P<s>\d+))?)"
@@ -124,6 +125,8 @@ def time_limit_s(value: object) -> int:
     )
     if seconds <= 0:
         raise ValueError("must be longer than 0")
+    if seconds > _LONGEST_S:
+        raise ValueError("must be shorter than 100 years; leave it out for the site's own limit")
     return seconds
 
 
