@@ -39,7 +39,7 @@ _OF_BASH = re.compile(
 _OF_SCRIPTS = re.compile(
     "FSDPQ_.*|attempt|attempt_dir|carried|caught|check|checking|child|code|file|hosts|idle|image"
     "|job_id|last|left|list|local_dir|mark|monitor|mounts|node|nodes|note|notice|noticed|pending|rank"
-    "|ranks|restart|run_dir|silent|state|status|step|switches|tie|try|unfit|variable|within"
+    "|ranks|restart|run_dir|saved|silent|state|status|step|switches|tie|try|unfit|variable|within"
 )
 
 

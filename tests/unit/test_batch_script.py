@@ -151,7 +151,15 @@ def test_only_a_running_job_is_put_back(world: World, state: str) -> None:
     assert not [call for call in world.calls if call.startswith("scontrol")]
     end = world.end()
     assert end["action"] == "none"
-    assert (state or "nothing") in end["why"]
+    assert end["why"] == f"saved; Slurm says {state or 'nothing'}, so the watcher decides"
+
+
+def test_what_was_not_saved_is_not_called_saved(world: World) -> None:
+    world.says("COMPLETING")
+    world.python(*stops())
+    world.go()
+    why = "nothing new was saved; Slurm says COMPLETING, so the watcher decides"
+    assert world.end()["why"] == why
 
 
 def test_a_cancelled_run_is_not_put_back(world: World) -> None:
