@@ -136,10 +136,10 @@ def test_without_a_topology_slurms_order_stays(order: Order, script: str, said: 
 def test_the_topology_of_a_very_large_cluster(order: Order) -> None:
     """It is longer than an argument may be (128 KiB), and so is the list of one switch in it."""
     names = [f"gpu-{n * 37 % 18013:05}" for n in range(16_000)]
+    below = (",".join(names[8 * n : 8 * n + 8]) for n in range(2000))
     leaves = "".join(
-        f"SwitchName=leaf{n:04} Level=0 LinkSpeed=1"
-        f" Nodes=n{n},{','.join(names[8 * n : 8 * n + 8])}\n"
-        for n in range(2000)
+        f"SwitchName=leaf{n:04} Level=0 LinkSpeed=1 Nodes=n{n},{hosts}\n"
+        for n, hosts in enumerate(below)
     )
     top = f"SwitchName=top Level=1 LinkSpeed=1 Nodes={','.join(names)},n[0-1999]\n"
     assert min(len(leaves), len(top)) > 128 << 10
