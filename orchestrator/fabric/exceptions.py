@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from orchestrator.attempt import Finding
 from orchestrator.evidence import errors, scan, tracebacks
-from orchestrator.evidence.logs import BATCH, HINT
+from orchestrator.evidence.batch import BATCH, HINT
 from orchestrator.fabric.lines import Line, plain
 from orchestrator.fabric.shares import fair
 
