@@ -5,13 +5,16 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from orchestrator.attempt import Finding
-from orchestrator.evidence import errors, scan, tracebacks
+from orchestrator.evidence import errors, reports, scan, tracebacks
 from orchestrator.evidence.batch import BATCH, HINT
 from orchestrator.fabric.lines import Line, plain
 from orchestrator.fabric.shares import fair
 
 _TEXT = 16384
+_WRAPPER = "multiprocessing.errors.ChildFailedError"
 _WRITERS = 4096
+# Reports of torchrun's, one a node, in the log of one writer.
+_REPORTS = 256
 # Of a MiB: lines that Slurm and the like may have written, and lines at all. A short text has as
 # many as a quarter of that.
 _TOLD = 300
@@ -52,8 +55,30 @@ def endings(text: str) -> Iterator[Ending]:
         if line.rank is not None:
             ranks[line.task] = line.rank
     yield from _told(writers.values(), _share(_TOLD, text))
-    for task, lines in writers.items():
-        yield from _exception(lines, ranks.get(task))
+    raised = [
+        ending for task, lines in writers.items() for ending in _exception(lines, ranks.get(task))
+    ]
+    yield from _without_wrappers(raised + list(_ended(writers.values(), raised)))
+
+
+def _without_wrappers(endings: list[Ending]) -> list[Ending]:
+    """Leave out torchrun's own exception, unless there is nothing else.
+
+    It says that a worker failed; whatever is known of the worker says more.
+    """
+    return [ending for ending in endings if _WRAPPER not in ending.text] or endings
+
+
+def _ended(writers: Iterable[list[_Said]], raised: Iterable[Ending]) -> Iterator[Ending]:
+    """Yield how ranks ended of which there is no exception, from torchrun's reports."""
+    known = {ending.finding.rank for ending in raised}
+    for lines in writers:
+        for ended in reports.exits(said.text for said in lines)[:_REPORTS]:
+            if ended.rank not in known:
+                text = f"rank {ended.rank}: exitcode  : {ended.code}"
+                found = reports.finding(ended, node=ended.host)
+                place = f": {ended.rank} (local_rank: {ended.local_rank})"
+                yield Ending(found, text, _number(lines, place))
 
 
 def _share(of_a_mib: int, text: str) -> int:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import IO
 
 from orchestrator.errors import QueryError
-from orchestrator.slurm.client import clean_environment
+from orchestrator.slurm.client import absent, clean_environment
 
 # A word each so often, so that nobody takes a slow controller for a hang of ours.
 _TELL_S = 5.0
@@ -40,7 +40,7 @@ def answer(argv: Sequence[str], *, timeout_s: float, waiting: Callable[[float], 
             start_new_session=True,  # so that all of it can be ended
         )
     except OSError as problem:
-        text = f"{problem}; is this a login node of a Slurm cluster?"
+        text = f"{absent(argv[0], problem)}; is this a login node of a Slurm cluster?"
         raise QueryError(argv, returncode=127, stderr=text) from None
     with process:
         try:
