@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from orchestrator import facts, observe, store
+from orchestrator import claims, facts, observe, store
 from orchestrator.classify import Verdict, past_verdict
 from orchestrator.decide import (
     Action,
@@ -20,20 +20,15 @@ from orchestrator.decide import (
 from orchestrator.errors import (
     ActionError,
     FsdpqError,
-    QueryError,
     SchedulerError,
-    SubmitError,
 )
 from orchestrator.fabric import record
 from orchestrator.history import history
 from orchestrator.layout import RunLayout
 from orchestrator.nodelist import expand
-from orchestrator.plan import LaunchPlan
 from orchestrator.scheduler import JobState, Scheduler
 from orchestrator.sight import Sight
-
-# sbatch's words for a request that no node is left for.
-_NO_NODE_LEFT = ("node configuration is not available", "Node count specification invalid")
+from orchestrator.starting import affordable, own_exclusions, resubmit
 
 
 def catch_up(sight: Sight) -> Sight:
@@ -147,7 +142,7 @@ def _claimed(sight: Sight, action: Over | Restart | Replace, scheduler: Schedule
             case Replace():
                 return _replace(sight, action, scheduler)
     finally:
-        store.release(sight.layout, turn(sight.past))
+        claims.release(sight.layout, turn(sight.past))
 
 
 def _objection(sight: Sight, action: Action, scheduler: Scheduler) -> str:
@@ -155,7 +150,7 @@ def _objection(sight: Sight, action: Action, scheduler: Scheduler) -> str:
 
     Between looking and claiming another one may have restarted the run and gone.
     """
-    if not store.claim(sight.layout, turn(sight.past)):
+    if not claims.claim(sight.layout, turn(sight.past)):
         return "another watcher is at it"
     again = observe.look([(sight.layout, sight.plan)], scheduler)[0]
     same = _same(decide(again.seen, again.past, again.policy), action)
@@ -258,9 +253,9 @@ def _requeued(layout: RunLayout, job_id: str, scheduler: Scheduler) -> bool:
 
 
 def _exclude(sight: Sight, action: Exclude, scheduler: Scheduler) -> str:
-    told = _affordable(sight.plan, action.nodes, scheduler, nodes=None)
+    told = affordable(sight.plan, action.nodes, scheduler, nodes=None)
     try:
-        scheduler.exclude(action.job_id, (*_own_exclusions(sight.plan), *told))
+        scheduler.exclude(action.job_id, (*own_exclusions(sight.plan), *told))
     except ActionError as error:
         why = str(error)
         store.append(sight.layout, "refused", what="exclude", job_id=action.job_id, why=why)
@@ -285,97 +280,7 @@ def _prove(sight: Sight, action: ProveNetwork) -> str:
     return network.why
 
 
-def _own_exclusions(plan: LaunchPlan) -> tuple[str, ...]:
-    """Return the nodes that the job file excludes; an option or an update replaces them."""
-    value = dict(plan.directives).get("exclude", "")
-    return (value,) if value else ()
-
-
-def _affordable(
-    plan: LaunchPlan, suspects: tuple[str, ...], scheduler: Scheduler, *, nodes: int | None
-) -> tuple[str, ...]:
-    """Return those of ``suspects`` that the partition can do without; the worst come first."""
-    if not suspects:
-        return ()
-    try:
-        total = scheduler.node_count(dict(plan.directives).get("partition"))
-    except QueryError:
-        total = None
-    spare = len(suspects) if total is None else max(0, total - (nodes or plan.nodes))
-    return suspects[:spare]
-
-
 def _resubmitted(
     sight: Sight, suspects: tuple[str, ...], nodes: int | None, scheduler: Scheduler
 ) -> str:
     return f"submitted job {resubmit(sight, suspects, scheduler, nodes=nodes)}"
-
-
-def resubmit(
-    sight: Sight, suspects: tuple[str, ...], scheduler: Scheduler, *, nodes: int | None = None
-) -> str:
-    """Submit the run again, without the suspects, or with them if nothing else is left.
-
-    Returns:
-        The job id.
-
-    Raises:
-        SubmitError: The scheduler refused.
-        SubmitUnknownError: No answer; a later pass looks for the job before it submits again.
-    """
-    exclude = _affordable(sight.plan, suspects, scheduler, nodes=nodes)
-    try:
-        return submit(sight.layout, sight.plan, nodes=nodes, exclude=exclude)
-    except SubmitError as error:
-        if not exclude or not any(words in error.stderr for words in _NO_NODE_LEFT):
-            raise
-    return submit(sight.layout, sight.plan, nodes=nodes)
-
-
-def submit(
-    layout: RunLayout,
-    plan: LaunchPlan,
-    *,
-    nodes: int | None = None,
-    exclude: tuple[str, ...] = (),
-) -> str:
-    """Submit the run's script, record it and return the job id.
-
-    Args:
-        layout: The run.
-        plan: Its plan.
-        nodes: How many nodes the job has; None for as many as the plan says.
-        exclude: Nodes that it must not get, besides those of the job file.
-
-    Raises:
-        SubmitError: The scheduler refused.
-        SubmitUnknownError: No answer; a later pass looks for the job before it submits again.
-    """
-    store.append(layout, "submitting", nodes=nodes, exclude=list(exclude))
-    return start(layout, plan, nodes=nodes, exclude=exclude)
-
-
-def start(
-    layout: RunLayout,
-    plan: LaunchPlan,
-    *,
-    nodes: int | None = None,
-    exclude: tuple[str, ...] = (),
-) -> str:
-    """Submit as `submit` does, for a run whose events say already that this is under way."""
-    # submitit costs 90 ms to import, and most commands do without it.
-    from orchestrator import submission
-
-    options = plan.size_options(nodes) if nodes is not None else []
-    if exclude:
-        options.append(f"--exclude={','.join((*_own_exclusions(plan), *exclude))}")
-    try:
-        if plan.scheduler == "local":
-            job_id = submission.submit_local(layout)
-        else:
-            job_id = submission.submit_slurm(layout, options=options)
-    except SubmitError as error:
-        store.append(layout, "refused", what="submit", why=str(error))
-        raise
-    store.append(layout, "submitted", job_id=job_id, nodes=nodes, exclude=list(exclude))
-    return job_id

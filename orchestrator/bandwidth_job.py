@@ -16,6 +16,7 @@ from orchestrator import control, facts, guard, interrupts, launch, status, watc
 from orchestrator.bandwidth import Record, find
 from orchestrator.bandwidth.finding import gbs_text, size_text
 from orchestrator.decide import Over
+from orchestrator.described import read
 from orchestrator.errors import RunError, SchedulerError, SpecError, SubmitError
 from orchestrator.launch import Launch
 from orchestrator.profile import SiteProfile
@@ -65,7 +66,7 @@ def prepare(
         InputError: The job file, the site profile or an override cannot be used.
     """
     more = [f"nodes={nodes}"] if nodes is not None else []
-    described = launch.read(job, site=site, overrides=[*overrides, *more])
+    described = read(job, site=site, overrides=[*overrides, *more])
     spec, profile = described.spec, described.profile
     try:
         measuring = _measuring(spec, profile, name=_free_name(runs, spec.name))

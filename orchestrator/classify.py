@@ -57,11 +57,17 @@ def classify(job: JobRecord | None, attempt: Attempt | None) -> Verdict:
     if attempt is not None and attempt.action == "stop":
         return Verdict(Cause.NO_PROGRESS, f"{attempt.why}; see notice.lead_s and the save time")
     if attempt is not None and attempt.outcome == "stopped":
-        return Verdict(Cause.NOTICE, f"attempt {attempt.number} stopped for a notice and saved")
+        return Verdict(Cause.NOTICE, _stopped(attempt))
     # Slurm's own word goes before the errors of ranks: those of survivors follow from it.
     if job is not None and job.state in _RECORDS:
         return _recorded(job, _RECORDS[job.state], attempt)
     return (of_attempt(attempt) if attempt else None) or _from_record(job, attempt)
+
+
+def _stopped(attempt: Attempt) -> str:
+    newer = attempt.saved_step is not None and attempt.saved_step > (attempt.resumed or 0)
+    saved = "and saved" if newer else "and had nothing new to save"
+    return f"attempt {attempt.number} stopped for a notice {saved}"
 
 
 def past_verdict(attempt: Attempt) -> Verdict:
@@ -70,7 +76,7 @@ def past_verdict(attempt: Attempt) -> Verdict:
         return told
     which, gone = f"attempt {attempt.number}", attempt.reclaimed
     if attempt.outcome == "stopped":
-        return Verdict(Cause.NOTICE, f"{which} stopped for a notice and saved", suspects=gone)
+        return Verdict(Cause.NOTICE, _stopped(attempt), suspects=gone)
     if told := of_attempt(attempt):
         return told
     if gone:

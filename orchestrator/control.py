@@ -4,7 +4,7 @@ import getpass
 import os
 from typing import NamedTuple
 
-from orchestrator import act, observe, store, watch
+from orchestrator import claims, observe, starting, store, watch
 from orchestrator.decide import BY_HAND, end_key, turn, unanswered_s
 from orchestrator.errors import RunError, SubmitError
 from orchestrator.layout import RunLayout
@@ -73,7 +73,7 @@ def requeue(layout: RunLayout, plan: LaunchPlan) -> Requeued:
     try:
         return Requeued(f"{layout.name}: submitted job {_submit(sight, scheduler)}")
     finally:
-        store.release(layout, turn(sight.past))
+        claims.release(layout, turn(sight.past))
 
 
 def _submit(sight: Sight, scheduler: Scheduler) -> str:
@@ -91,7 +91,7 @@ def _submit(sight: Sight, scheduler: Scheduler) -> str:
     )
     bad = left_out(sight.past.suspicions, sight.policy, now=sight.seen.now)
     try:
-        return act.resubmit(sight, bad, scheduler)
+        return starting.resubmit(sight, bad, scheduler)
     except SubmitError:
         if cancelled is not None:  # as it was before
             store.mark_cancelled(layout, by=str(cancelled.get("by")))
@@ -110,12 +110,12 @@ def _claim_end(layout: RunLayout, plan: LaunchPlan, scheduler: Scheduler) -> Sig
     """
     before = observe.look([(layout, plan)], scheduler)[0]
     key = turn(before.past)
-    if not store.claim(layout, key):
+    if not claims.claim(layout, key):
         raise RunError(_taken(layout))
     try:
         _check_same(before, observe.look([(layout, plan)], scheduler)[0])
     except RunError:
-        store.release(layout, key)
+        claims.release(layout, key)
         raise
     return before
 

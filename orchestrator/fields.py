@@ -39,7 +39,7 @@ _OF_BASH = re.compile(
 _OF_SCRIPTS = re.compile(
     "FSDPQ_.*|attempt|attempt_dir|carried|caught|check|checking|child|code|file|hosts|idle|image"
     "|job_id|last|left|list|local_dir|lost|mark|monitor|mounts|node|nodes|note|notice|noticed|pending|rank"
-    "|ranks|restart|run_dir|silent|state|status|step|stopped|switches|tie|try|unfit|variable|within"
+    "|ranks|restart|run_dir|saved|silent|state|status|step|stopped|switches|tie|try|unfit|variable|within"
 )
 
 
@@ -96,6 +96,7 @@ def _env_vars(values: dict[str, str]) -> dict[str, str]:
 
 # Slurm's own table (sbatch(1), --time), checked against 22.05: "minutes", "minutes:seconds",
 # "hours:minutes:seconds", "days-hours", "days-hours:minutes", "days-hours:minutes:seconds".
+_LONGEST_S = 100 * 365 * 86_400
 _TIME = re.compile(
     r"(?:(?P<d>\d+)-(?P<dh>\d+)(?::(?P<dm>\d+)(?::(?P<ds>\d+))?)?"
     r"|(?P<h>\d+):(?P<hm>\d+):(?P<hs>\d+)|(?P<m>\d+)(?::(?P<s>\d+))?)"
@@ -125,6 +126,8 @@ def time_limit_s(value: object) -> int:
     )
     if seconds <= 0:
         raise ValueError("must be longer than 0")
+    if seconds > _LONGEST_S:
+        raise ValueError("must be shorter than 100 years; leave it out for the site's own limit")
     return seconds
 
 

@@ -4,24 +4,20 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from glob import glob
-from importlib.util import find_spec
 from pathlib import Path
 
-from orchestrator import act, fitness, linting, placement, resources, script, snapshot, store
+from orchestrator import fitness, placement, remarks, resources, script, snapshot, starting, store
 from orchestrator import plan as planning
-from orchestrator.errors import ProfileError, SpecError, SubmitError
+from orchestrator.described import Described, read
+from orchestrator.errors import SpecError, SubmitError
 from orchestrator.fields import no_control
-from orchestrator.home import own_sites
 from orchestrator.layout import RunLayout
-from orchestrator.lint import Surroundings
 from orchestrator.plan import LaunchPlan
-from orchestrator.profile import SiteProfile, locate, read_profile
 from orchestrator.snapshot import Code
-from orchestrator.spec.job import JobSpec, check_script, load_job
+from orchestrator.spec.job import JobSpec, check_script
 from orchestrator.spec.train import check_batch
 
 
@@ -69,28 +65,6 @@ def prepare(
     return ready(described, runs=runs)
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
-    """A job and its site as their files have them."""
-
-    job: Path
-    spec: JobSpec
-    site_file: Path
-    profile: SiteProfile
-
-
-def read(job: Path, *, site: str | None, overrides: Sequence[str]) -> Described:
-    """Return the job in the file ``job`` and its site; see `prepare`.
-
-    Raises:
-        InputError: One of them cannot be used.
-    """
-    chosen = [f"site={json.dumps(site, ensure_ascii=False)}"] if site is not None else []
-    spec = load_job(job, overrides=[*overrides, *chosen])
-    site_file = _site_file(job, spec.site, chosen=bool(chosen))
-    return Described(job, spec, site_file, read_profile(site_file, own=own_sites()))
-
-
 def ready(described: Described, *, runs: Path, program: tuple[str, ...] | None = None) -> Launch:
     """Return the run of a job; ``program`` takes the place of the job's own.
 
@@ -115,66 +89,13 @@ def ready(described: Described, *, runs: Path, program: tuple[str, ...] | None =
     except SpecError as problem:
         raise SpecError(f"{job}: {problem}") from None
     placed = placement.notes(spec, profile, nproc=plan.nproc_per_node)
-    warnings = _lint(replace(described, spec=spec), layout)
-    notes = (*_notes(spec, profile), *placed, *code.notes, *warnings)
+    warnings = remarks.of_lint(replace(described, spec=spec), layout)
+    notes = (*remarks.of_job(spec, profile), *placed, *code.notes, *warnings)
     files = _files(job, spec, plan)
     if plan.preflight:
         expected = fitness.expected(spec, profile, workers=plan.nproc_per_node)
         files[layout.preflight.name] = json.dumps(expected.to_json(), indent=2) + "\n"
     return Launch(layout, plan, files, code, notes)
-
-
-def _site_file(job: Path, site: str, *, chosen: bool) -> Path:
-    base = Path.cwd() if chosen else job.absolute().parent
-    try:
-        return locate(site, base=base, own=own_sites())
-    except ProfileError as problem:
-        raise ProfileError(f"{'--' if chosen else f'{job}: '}{problem}") from None
-
-
-def _notes(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
-    """Yield what looks like a mistake, though only the nodes can tell."""
-    if spec.python is None and spec.container is None and find_spec("torch") is None:
-        yield (
-            f"{sys.executable} has no torch, and the job would run with it; name the interpreter of"
-            " your training environment with `python:`"
-        )
-    if profile.scheduler == "slurm" and profile.gpu is None and spec.gpus_per_node is not None:
-        yield (
-            f"gpus_per_node: the profile {profile.name} says nothing of GPUs, so the job asks Slurm"
-            " for none; extend it with `gpu: {model: ..., per_node: ...}`, or let"
-            " `fsdpq sites detect` write one"
-        )
-    known = ", ".join(profile.partitions)
-    if spec.partition and known and spec.partition not in profile.partitions:
-        yield (
-            f"partition {spec.partition}: the site {profile.name} knows {known}; limits, constraint"
-            " and preemption of this one are unknown"
-        )
-    for pattern in spec.train.data.text_files if spec.train else ():
-        if not glob(pattern, recursive=True):  # noqa: PTH207 (an absolute pattern)
-            yield f"train.data.text_files: nothing matches {pattern} here; do the nodes see more?"
-
-
-def _lint(described: Described, layout: RunLayout) -> Iterator[str]:
-    """Yield the errors and warnings of `fsdpq sites lint`; they hold nobody up.
-
-    Of the remarks only the one on memory: a job may die of what it does not ask for.
-    """
-    found = linting.spec_findings(
-        described.spec,
-        described.profile,
-        file=str(described.job),
-        site_file=str(described.site_file),
-        run_dir=layout.root,
-        around=Surroundings(environ=dict(os.environ)),
-    )
-    names = {"error": "warning, likely wrong: ", "warn": "warning: ", "info": ""}
-    return (
-        f"{names[one.level]}{one.text()}"
-        for one in found
-        if one.level != "info" or one.rule == "memory-unknown"
-    )
 
 
 def _run_dir(runs: Path, name: str) -> Path:
@@ -221,7 +142,7 @@ def submit(launch: Launch) -> str:
     """
     store.create(launch.layout, launch.files, fill=partial(_fill, launch))
     try:
-        return act.start(launch.layout, launch.plan)
+        return starting.start(launch.layout, launch.plan)
     except SubmitError:
         store.discard(launch.layout)
         raise

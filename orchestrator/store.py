@@ -9,7 +9,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import stat
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +20,6 @@ from orchestrator.errors import RunError
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
 
-CLAIM_STALE_S = 600.0
 # The metrics of ten million steps have more, the events of no run that lives.
 MOST_BYTES = 256 << 20
 _EVENTS_BYTES = 8 << 20
@@ -48,7 +46,7 @@ def create(
         for folder in (layout.attempts, layout.checkpoints, layout.claims, layout.submitit):
             (draft / folder.name).mkdir(mode=0o700)
         for name, text in files.items():
-            _write_private(draft / name, text)
+            write_private(draft / name, text)
         fill(draft)
         _put_in_place(draft, layout)
     except OSError as problem:
@@ -74,7 +72,7 @@ def discard(layout: RunLayout) -> None:
     shutil.rmtree(layout.root, ignore_errors=True)
 
 
-def _write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
     """Create ``path`` with ``text``, whole or not at all."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -88,7 +86,7 @@ def _write_private(path: Path, text: str) -> None:
 def replace(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` so that readers see the old file or the new one."""
     draft = path.with_name(f".{path.name}.new-{_unique()}")
-    _write_private(draft, text)
+    write_private(draft, text)
     draft.replace(path)
 
 
@@ -259,78 +257,6 @@ def override(layout: RunLayout, **changes: Any) -> None:
         replace(layout.overrides, json.dumps(content) + "\n")
     except OSError as problem:
         raise RunError(f"{layout.overrides}: cannot be written: {problem.strerror}") from None
-
-
-def claim(layout: RunLayout, key: str) -> bool:
-    """Return whether this process is the one to act on ``key`` (one end of one job).
-
-    A claim is a file that only one process can create. One that was released, whose owner is gone,
-    or that is older than ten minutes, is passed to the next generation: `key.0`, `key.1`, ... A
-    process that asks again for what it holds still holds it.
-    """
-    generation = 0
-    while True:
-        path = layout.claims / f"{key}.{generation}"
-        try:
-            _write_private(path, json.dumps(_owner()))
-        except FileExistsError:
-            age_s, owner = _age_s(path), read_json(path) or {}
-            ours = _is_here(owner, os.getpid())
-            if ours and age_s < CLAIM_STALE_S / 2:
-                return True
-            # One of ours that others may soon take for stale is not enough: the next one decides.
-            if not ours and age_s < CLAIM_STALE_S and not _is_gone(owner):
-                return False
-            generation += 1
-        else:
-            return True
-
-
-def release(layout: RunLayout, key: str) -> None:
-    """Give back what this process has claimed of ``key``, done or not.
-
-    Whoever claims it next looks again first. The file stays, so that a generation never returns.
-    """
-    for path in layout.claims.glob(f"{key}.*"):
-        if _is_here(read_json(path) or {}, os.getpid()):
-            with suppress(OSError):  # then it gets stale
-                replace(path, json.dumps({"released": True}))
-
-
-def _owner() -> dict[str, Any]:
-    pid = os.getpid()
-    return {"host": socket.gethostname(), "pid": pid, "start": _start(pid), "at": time.time()}
-
-
-def _start(pid: object) -> str | None:
-    """Return when process ``pid`` of this host started, in ticks; None if there is none.
-
-    Process ids are used again, pairs of id and start are not.
-    """
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    return None
-
-
-def _is_here(owner: Mapping[str, Any], pid: int) -> bool:
-    """Return whether ``owner`` is process ``pid`` of this host."""
-    place = (owner.get("host"), owner.get("pid"), owner.get("start"))
-    return place == (socket.gethostname(), pid, _start(pid))
-
-
-def _is_gone(owner: Mapping[str, Any]) -> bool:
-    """Return whether ``owner`` is known to have ended. One that is being written is not."""
-    if owner.get("released") is True:
-        return True
-    if owner.get("host") != socket.gethostname():
-        return False
-    return _start(owner.get("pid")) != owner.get("start")
-
-
-def _age_s(path: Path) -> float:
-    with suppress(OSError):
-        return time.time() - path.stat().st_mtime
-    return 0.0
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:

@@ -9,11 +9,11 @@ nodes in one block. Measured on 22.05, 24.11 and 26.05.
 import re
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, model_validator
 
+from orchestrator.counts import Count
 from orchestrator.fields import Strict, TimeLimit, time_limit_s
 
-Count = Annotated[int, Field(ge=1, strict=True)]
 _SWITCHES = re.compile(r"(?P<count>[1-9]\d{0,5})(?:@(?P<wait>.*))?")
 # What Slurm waits for at most unless the job or the site says otherwise (max_switch_wait).
 MAX_SWITCH_WAIT_S = 300

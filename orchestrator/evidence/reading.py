@@ -14,9 +14,11 @@ from typing import Any
 from orchestrator.attempt import Finding, Weight
 from orchestrator.cause import Cause
 from orchestrator.evidence import errors, files, reports, scan, tracebacks
-from orchestrator.evidence.logs import BATCH, HINT, NCCL, STDERR
+from orchestrator.evidence.batch import BATCH, HINT
+from orchestrator.evidence.nccl import NCCL
 from orchestrator.evidence.pattern import short
 from orchestrator.evidence.reports import RankExit
+from orchestrator.evidence.stderr import STDERR
 from orchestrator.layout import AttemptLayout
 from orchestrator.nodelist import expand, node_of
 

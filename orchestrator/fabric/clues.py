@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from orchestrator.attempt import Finding, Weight
 from orchestrator.cause import Cause
 from orchestrator.evidence import scan
-from orchestrator.evidence.logs import NCCL, STDERR
+from orchestrator.evidence.nccl import NCCL
+from orchestrator.evidence.stderr import STDERR
 from orchestrator.fabric.lines import Line
 
 # Errors kept of one kind, in all files together.

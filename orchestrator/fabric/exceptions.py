@@ -6,13 +6,15 @@ from typing import NamedTuple
 
 from orchestrator.attempt import Finding
 from orchestrator.evidence import errors, reports, scan, tracebacks
-from orchestrator.evidence.logs import BATCH, HINT
+from orchestrator.evidence.batch import BATCH, HINT
 from orchestrator.fabric.lines import Line, plain
 from orchestrator.fabric.shares import fair
 
 _TEXT = 16384
 _WRAPPER = "multiprocessing.errors.ChildFailedError"
 _WRITERS = 4096
+# Reports of torchrun's, one a node, in the log of one writer.
+_REPORTS = 256
 # Of a MiB: lines that Slurm and the like may have written, and lines at all. A short text has as
 # many as a quarter of that.
 _TOLD = 300
@@ -71,11 +73,12 @@ def _ended(writers: Iterable[list[_Said]], raised: Iterable[Ending]) -> Iterator
     """Yield how ranks ended of which there is no exception, from torchrun's reports."""
     known = {ending.finding.rank for ending in raised}
     for lines in writers:
-        for ended in reports.exits(said.text for said in lines):
+        for ended in reports.exits(said.text for said in lines)[:_REPORTS]:
             if ended.rank not in known:
-                said = f"exitcode  : {ended.code}"
+                text = f"rank {ended.rank}: exitcode  : {ended.code}"
                 found = reports.finding(ended, node=ended.host)
-                yield Ending(found, f"rank {ended.rank}: {said}", _number(lines, f"{said} "))
+                place = f": {ended.rank} (local_rank: {ended.local_rank})"
+                yield Ending(found, text, _number(lines, place))
 
 
 def _share(of_a_mib: int, text: str) -> int:

@@ -1,7 +1,7 @@
 """Is the network between nodes what it should be, and if not, why. Pure.
 
 Sources: the user guide of NCCL 2.30 (env.rst, troubleshooting.rst), and what the issues cited in
-`orchestrator.evidence.logs` came to.
+`orchestrator.evidence.nccl` came to.
 """
 
 import re

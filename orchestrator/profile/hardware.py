@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from orchestrator.counts import Count, Gpus
 from orchestrator.fields import Line, SbatchValue, Strict
 from orchestrator.topology import TopologyProfile, check_rails
 
-Count = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 # How GPUs are asked for. `none`: the nodes are exclusive and come with theirs. `forbidden`: the
@@ -33,7 +33,7 @@ class GpuProfile(Strict):
     """
 
     model: Line
-    per_node: Count
+    per_node: Gpus
     request: Request = "gpus-per-node"
     type: SbatchValue | None = None
     memory_gib: Positive | None = None

@@ -1,14 +1,13 @@
 """What Slurm grants: the terms of partitions and QOS, and quotas over several of them."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from orchestrator.clouds import Cloud
+from orchestrator.counts import Count, LongWaits, WholeNumber
 from orchestrator.fields import Line, SbatchValue, Strict, TimeLimit
-from orchestrator.profile.hardware import Count, GpuProfile
-
-Seconds = Annotated[int, Field(ge=0, strict=True)]
+from orchestrator.profile.hardware import GpuProfile
 
 
 class Terms(Strict):
@@ -29,11 +28,11 @@ class Terms(Strict):
     max_nodes: Count | None = None
     max_gpus_per_user: Count | None = None
     preempt: Literal["off", "requeue", "cancel", "suspend"] = "off"
-    grace_s: Seconds | None = None
-    exempt_s: Seconds | None = None
+    grace_s: LongWaits | None = None
+    exempt_s: LongWaits | None = None
     requeue_default: bool | None = None
     preempt_signal: Literal["user", "TERM"] | None = None
-    priority_tier: Annotated[int, Field(ge=0, strict=True)] | None = None
+    priority_tier: WholeNumber | None = None
     note: Line | None = None
 
 

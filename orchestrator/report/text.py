@@ -89,6 +89,8 @@ def details(item: Status) -> str:
 
 
 def _steps(first: int | None, last: int | None) -> str:
+    if first is None and last is None:
+        return "-"
     done = last is None or first is None or last >= first
     return f"{_text(first)}..{_text(last)}" if done else "none"
 

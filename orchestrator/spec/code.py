@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from orchestrator.counts import Count
 from orchestrator.fields import Strict, no_control
 
 
@@ -18,7 +19,6 @@ def _pattern(text: str) -> str:
 
 
 Pattern = Annotated[str, AfterValidator(_pattern)]
-Limit = Annotated[int, Field(ge=1, strict=True)]
 
 
 class CodeSpec(Strict):
@@ -38,8 +38,8 @@ class CodeSpec(Strict):
     extras: tuple[Pattern, ...] = ()
     exclude: tuple[Pattern, ...] = ()
     workdir: Literal["live", "snapshot"] = "live"
-    max_mib: Limit = 200
-    max_files: Limit = 20_000
+    max_mib: Count = 200
+    max_files: Count = 20_000
 
 
 def _short(value: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, model_validator
 
+from orchestrator.counts import Cpus, Gib, Gpus, Nodes
 from orchestrator.errors import SpecError
 from orchestrator.fields import (
     EnvVars,
@@ -31,8 +32,6 @@ from orchestrator.spec.restart import ElasticSpec, RestartSpec
 from orchestrator.spec.train import TrainSpec
 from orchestrator.topology import Switches
 
-Positive = Annotated[int, Field(ge=1, strict=True)]
-
 
 class NoticeSpec(Strict):
     """How the job wants to hear that its allocation will end."""
@@ -46,10 +45,10 @@ class JobSpec(Strict):
 
     name: RunName
     site: Line
-    nodes: Positive = 1
-    gpus_per_node: Positive | None = None
-    cpus_per_node: Positive | None = None
-    mem_gib: Positive | None = None
+    nodes: Nodes = 1
+    gpus_per_node: Gpus | None = None
+    cpus_per_node: Cpus | None = None
+    mem_gib: Gib | None = None
     partition: SbatchValue | None = None
     account: SbatchValue | None = None
     qos: SbatchValue | None = None

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from orchestrator.bandwidth.record import RATIO
+from orchestrator.counts import WholeNumber
 from orchestrator.fields import Strict
 
 Seconds = Annotated[int, Field(ge=1, le=3600, strict=True)]
@@ -31,7 +32,7 @@ class PreflightSpec(Strict):
     bandwidth: bool = False
     gpu_memory_used_gib: Amount = 2.0
     gpu_temperature_c: Amount = 90.0
-    uncorrected_ecc: Annotated[int, Field(ge=0, strict=True)] = 0
+    uncorrected_ecc: WholeNumber = 0
     timeout_s: Seconds = 60
     all_reduce_timeout_s: Seconds = 120
     bandwidth_ratio: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = RATIO

@@ -4,10 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from orchestrator.counts import Nodes, Times, Waits
 from orchestrator.fields import Strict
 
-Positive = Annotated[int, Field(ge=1, strict=True)]
-Seconds = Annotated[int, Field(ge=0, le=31_536_000, strict=True)]
 Budget = Annotated[int, Field(ge=0, le=10_000, strict=True)] | None
 
 
@@ -48,9 +47,9 @@ class BadNodeSpec(Strict):
     that has waited ``patience_s`` for other nodes takes those that are only suspected.
     """
 
-    after: Positive = 2
-    forget_s: Seconds = 86_400
-    patience_s: Seconds = 600
+    after: Times = 2
+    forget_s: Waits = 86_400
+    patience_s: Waits = 600
     at_most: Annotated[int, Field(ge=0, le=1000, strict=True)] = 4
 
 
@@ -61,9 +60,9 @@ class RestartSpec(Strict):
     The delay doubles with each restart in a row that brought no newer checkpoint.
     """
 
-    max_no_progress: Positive = 3
-    delay_s: Seconds = 15
-    max_delay_s: Seconds = 900
+    max_no_progress: Times = 3
+    delay_s: Waits = 15
+    max_delay_s: Waits = 900
     budgets: BudgetSpec = BudgetSpec()
     on_gpu_memory: Literal["stop", "smaller_micro_batch"] = "stop"
     bad_nodes: BadNodeSpec = BadNodeSpec()
@@ -81,5 +80,5 @@ class RestartSpec(Strict):
 class ElasticSpec(Strict):
     """Go on with fewer nodes when so many cannot be had; grow back at the next restart."""
 
-    min_nodes: Positive
-    patience_s: Seconds = 3600
+    min_nodes: Nodes
+    patience_s: Waits = 3600

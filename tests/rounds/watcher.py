@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from orchestrator import act, store
+from orchestrator import act, claims
 from orchestrator.cli import main
 from tests.rounds.clock import Clock
 
@@ -63,7 +63,7 @@ def _be(deed: Deed, folder: Path, *, sabotage: bool) -> NoReturn:
     log = os.open(folder / f"{deed.who}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    start = store._start(os.getpid())
+    start = claims._start(os.getpid())
     told = {"ROUNDS_WHO": deed.who, "ROUNDS_PID": str(os.getpid()), "ROUNDS_START": str(start)}
     os.environ |= {**told, "PATH": f"{folder}/bin:/usr/bin:/bin"}
     _tell_time(Clock(f"{folder}/clock"))
@@ -102,7 +102,7 @@ def _tell_time(clock: Clock) -> None:
     time.time = clock.now
     time.monotonic = lambda: real_monotonic() + clock.offset()
     time.sleep = sleep  # type: ignore[assignment]
-    store._age_s = age_s
+    claims._age_s = age_s
 
 
 def _die_at(point: int, *, torn: bool) -> None:

@@ -73,6 +73,16 @@ def test_a_job_gets_the_environment_of_a_login(cluster: Cluster) -> None:
     assert out.read_text().split() == ["alice", str(cluster.home())]
 
 
+def test_srun_hands_the_environment_on_unless_a_variable_says_otherwise(cluster: Cluster) -> None:
+    """So the launch takes that variable away; some sites do not want --export to be used."""
+    out = cluster.home() / "exported"
+    show = "srun /bin/bash -c 'echo got-$WORD'"
+    script = f"export WORD=it\n{show}\nunset SLURM_EXPORT_ENV SRUN_EXPORT_ENV\n{show}"
+    job = cluster.sbatch(["--export=NONE", f"--output={out}"], script)
+    cluster.wait_for_state(job, "COMPLETED")
+    assert out.read_text().split() == ["got-", "got-it"]
+
+
 @pytest.mark.parametrize(
     ("options", "devices"),
     [

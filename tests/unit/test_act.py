@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import act, control, facts, store, watch
+from orchestrator import control, facts, starting, store, watch
 from orchestrator.attempt import Hang
 from orchestrator.classify import Cause, Verdict
 from orchestrator.decide import Exclude, Over, Replace, StartNow, Wait
@@ -90,8 +90,8 @@ def test_it_grows_back_when_it_is_put_back(cluster: Cluster, tmp_path: Path) -> 
 
 KILLS: list[Callable[[Cluster, pytest.MonkeyPatch], None]] = [
     lambda cluster, patch: patch.setattr(cluster, "cancel", _killed),
-    lambda cluster, patch: patch.setattr(act, "submit", _killed),
-    lambda cluster, patch: patch.setattr(act, "start", _killed),
+    lambda cluster, patch: patch.setattr(starting, "submit", _killed),
+    lambda cluster, patch: patch.setattr(starting, "start", _killed),
 ]
 
 

@@ -151,7 +151,15 @@ def test_only_a_running_job_is_put_back(world: World, state: str) -> None:
     assert not [call for call in world.calls if call.startswith("scontrol")]
     end = world.end()
     assert end["action"] == "none"
-    assert (state or "nothing") in end["why"]
+    assert end["why"] == f"saved; Slurm says {state or 'nothing'}, so the watcher decides"
+
+
+def test_what_was_not_saved_is_not_called_saved(world: World) -> None:
+    world.says("COMPLETING")
+    world.python(*stops())
+    world.go()
+    why = "nothing new was saved; Slurm says COMPLETING, so the watcher decides"
+    assert world.end()["why"] == why
 
 
 def test_a_cancelled_run_is_not_put_back(world: World) -> None:
@@ -545,3 +553,13 @@ def test_a_job_that_requires_nothing_is_put_back_whatever_the_network(tmp_path: 
     world = requiring(tmp_path, required=False)
     world.python(*proven("false"))
     assert world.go() == 0
+
+
+@pytest.mark.parametrize("name", ["SLURM_EXPORT_ENV", "SRUN_EXPORT_ENV"])
+def test_the_environment_reaches_the_nodes_however_the_script_was_submitted(
+    world: World, name: str
+) -> None:
+    """Such as `sbatch --export=NONE script.sbatch`, by hand."""
+    (world.path / "srun").write_text(f'#!/bin/bash\necho "${{{name}-unset}}" >"$WORLD/seen"\n')
+    world.go(**{name: "NONE"})
+    assert (world.path / "seen").read_text() == "unset\n"

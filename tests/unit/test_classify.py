@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.attempt import Weight
-from orchestrator.classify import Cause, classify, of_attempt
+from orchestrator.classify import Cause, classify, of_attempt, past_verdict
 from orchestrator.scheduler import JobState
 
 from .builders import attempt, finding, job, rank_error
@@ -157,3 +157,19 @@ def test_an_error_before_the_first_step_has_a_signature_too() -> None:
     assert found is not None
     assert found.signature == "exception: ValueError: x @ start"
     assert of_attempt(attempt()) is None
+
+
+@pytest.mark.parametrize(
+    ("resumed", "saved", "words"),
+    [
+        (0, 40, "stopped for a notice and saved"),
+        (40, 40, "stopped for a notice and had nothing new to save"),
+        (None, None, "stopped for a notice and had nothing new to save"),
+    ],
+)
+def test_what_was_not_saved_is_not_called_saved(
+    resumed: int | None, saved: int | None, words: str
+) -> None:
+    one = attempt(outcome="stopped", noticed=True, resumed=resumed, saved_step=saved)
+    assert classify(job(S.FAILED), one).why == f"attempt 1 {words}"
+    assert past_verdict(one).why == f"attempt 1 {words}"

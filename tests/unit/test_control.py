@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from orchestrator import act, control, observe, store, watch
+from orchestrator import act, claims, control, observe, store, watch
 from orchestrator.decide import Over, turn
 from orchestrator.errors import QueryError, RunError
 from orchestrator.layout import RunLayout
@@ -159,7 +159,7 @@ def test_a_user_may_restart_what_a_living_watcher_gave_up(cluster: Cluster, run:
     cluster.put(state=S.OUT_OF_MEMORY)
     watch.once([(run, store.load_plan(run))])
     for path in run.claims.iterdir():  # as seen by a process that is not the watcher
-        assert store._is_gone(json.loads(path.read_text()))
+        assert claims._is_gone(json.loads(path.read_text()))
     assert "submitted job 8" in requeue(run)
 
 

@@ -90,6 +90,23 @@ def test_an_exception_at_the_end_of_a_large_log(tmp_path: Path) -> None:
     assert f"rank 3: ValueError: bad batch ({log}:{count + 3})" in invoke("diagnose", log)[1]
 
 
+def test_each_report_of_torchrun_has_its_own_line(tmp_path: Path) -> None:
+    report = [
+        "Root Cause (first observed failure):",
+        "[0]:",
+        "  time      : 2026-11-29_22:08:06",
+        "  host      : n{0}",
+        "  rank      : {0} (local_rank: 0)",
+        "  exitcode  : -9 (pid: 22378)",
+        "  error_file: <N/A>",
+        "  traceback : Signal 9 (SIGKILL) received by PID 22378",
+    ]
+    lines = [line.format(rank) for rank in (1, 2) for line in report]
+    found = told(write(tmp_path / "job.out", "raise ChildFailedError(", *lines))
+    clues = [found["cause"], *found["others"]]
+    assert {clue["rank"]: clue["line_number"] for clue in clues} == {1: 7, 2: 15}
+
+
 def test_the_evidence_of_a_run_has_its_files(tmp_path: Path) -> None:
     run = make_run(tmp_path / "llama")
     attempt(run, "n1", "n2")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator import act, launch, snapshot, store
+from orchestrator import launch, remarks, snapshot, starting, store
 from orchestrator.errors import RunError, SpecError, SubmitError, SubmitUnknownError
 from orchestrator.plan import LaunchPlan
 
@@ -105,7 +105,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         done.append(layout.name)
         return "7"
 
-    monkeypatch.setattr(act, "start", submit)
+    monkeypatch.setattr(starting, "start", submit)
     return done
 
 
@@ -146,7 +146,7 @@ def test_a_refused_job_leaves_no_run(here: Path, monkeypatch: pytest.MonkeyPatch
     def refuse(*_: Any) -> str:
         raise SubmitError(["sbatch"], returncode=1, stderr="Invalid account")
 
-    monkeypatch.setattr(act, "start", refuse)
+    monkeypatch.setattr(starting, "start", refuse)
     with pytest.raises(SubmitError, match="Invalid account"):
         launch.submit(prepare(here))
     assert list((here / "runs").iterdir()) == []
@@ -162,7 +162,7 @@ def test_a_job_that_may_exist_keeps_its_run(
     def fail(*_: Any) -> str:
         raise error
 
-    monkeypatch.setattr(act, "start", fail)
+    monkeypatch.setattr(starting, "start", fail)
     prepared = prepare(here)
     with pytest.raises(type(error)):
         launch.submit(prepared)
@@ -170,7 +170,7 @@ def test_a_job_that_may_exist_keeps_its_run(
 
 
 def test_what_may_be_a_mistake_is_noted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    monkeypatch.setattr(remarks, "find_spec", lambda name: None)
     train = {
         "model": {"config": {"model_type": "llama"}},
         "data": {"text_files": ["nowhere/*.txt"], "seq_len": 8},

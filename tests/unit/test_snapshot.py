@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import orchestrator
-from orchestrator import act, facts, launch, snapshot, store
+from orchestrator import facts, launch, snapshot, starting, store
 from orchestrator.errors import RunError, SpecError
 from orchestrator.layout import RunLayout
 from orchestrator.snapshot import copying, git, imports, tree, walk
@@ -484,7 +484,7 @@ sys.exit(1)
 
 
 def submit(job: Path, monkeypatch: pytest.MonkeyPatch, **how: Any) -> RunLayout:
-    monkeypatch.setattr(act, "start", lambda *_, **__: "7")
+    monkeypatch.setattr(starting, "start", lambda *_, **__: "7")
     prepared = prepare(job, **how)
     launch.submit(prepared)
     return prepared.layout

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator import store
+from orchestrator import claims, store
+from orchestrator.claims import CLAIM_STALE_S
 from orchestrator.errors import RunError
 from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
-from orchestrator.store import CLAIM_STALE_S
 
 from .builders import make_run, plan
 
@@ -288,7 +288,7 @@ def claimed(run: RunLayout, owner: dict[str, Any] | str, *, age_s: float = 0) ->
 
 def alive() -> dict[str, Any]:
     """Return the owner that the parent of this process would be."""
-    return {**HERE, "start": store._start(os.getppid())}
+    return {**HERE, "start": claims._start(os.getppid())}
 
 
 def names(run: RunLayout) -> list[str]:
@@ -296,7 +296,7 @@ def names(run: RunLayout) -> list[str]:
 
 
 def test_a_claim_is_private_and_says_whose_it_is(run: RunLayout) -> None:
-    assert store.claim(run, "7.0.1-0")
+    assert claims.claim(run, "7.0.1-0")
     owner = store.read_json(run.claims / "7.0.1-0.0")
     assert owner is not None
     assert (owner["host"], owner["pid"]) == (os.uname().nodename, os.getpid())
@@ -308,21 +308,21 @@ def test_a_claim_of_somebody_who_lives_or_still_writes_is_theirs(
     run: RunLayout, owner: dict[str, Any] | str
 ) -> None:
     claimed(run, owner, age_s=CLAIM_STALE_S - 60)
-    assert not store.claim(run, "key")
+    assert not claims.claim(run, "key")
     assert names(run) == ["key.0"]
 
 
 @pytest.mark.parametrize("owner", [GONE, RECYCLED])
 def test_a_claim_whose_owner_is_gone_passes_on(run: RunLayout, owner: dict[str, Any]) -> None:
     claimed(run, owner)
-    assert store.claim(run, "key")
+    assert claims.claim(run, "key")
     assert names(run) == ["key.0", "key.1"]
 
 
 @pytest.mark.parametrize("owner", [alive(), THERE, "", "{"])
 def test_a_claim_that_is_too_old_passes_on(run: RunLayout, owner: dict[str, Any] | str) -> None:
     claimed(run, owner, age_s=CLAIM_STALE_S + 60)
-    assert store.claim(run, "key")
+    assert claims.claim(run, "key")
     assert names(run) == ["key.0", "key.1"]
 
 
@@ -330,38 +330,38 @@ def test_generations_are_walked(run: RunLayout) -> None:
     claimed(run, GONE)
     (run.claims / "key.1").write_text(json.dumps(GONE))
     (run.claims / "key.2").write_text(json.dumps(THERE))
-    assert not store.claim(run, "key")
+    assert not claims.claim(run, "key")
     (run.claims / "key.2").write_text(json.dumps(GONE))
-    assert store.claim(run, "key")
+    assert claims.claim(run, "key")
     assert names(run)[-1] == "key.3"
 
 
 def test_who_holds_a_claim_may_ask_again(run: RunLayout) -> None:
     # It claimed, saw that the scheduler did not answer, did nothing, and looks again.
-    assert store.claim(run, "key")
-    assert store.claim(run, "key")
+    assert claims.claim(run, "key")
+    assert claims.claim(run, "key")
     assert names(run) == ["key.0"]
 
 
 def test_an_old_claim_of_ones_own_is_taken_anew(run: RunLayout) -> None:
     # Another host takes it for stale at any moment, so the next generation decides.
-    assert store.claim(run, "key")
+    assert claims.claim(run, "key")
     then = time.time() - CLAIM_STALE_S / 2 - 1
     os.utime(run.claims / "key.0", (then, then))
-    assert store.claim(run, "key")
+    assert claims.claim(run, "key")
     assert names(run) == ["key.0", "key.1"]
 
 
 def test_keys_do_not_meet(run: RunLayout) -> None:
     claimed(run, THERE)
-    assert store.claim(run, "key.0")
-    assert store.claim(run, "other")
+    assert claims.claim(run, "key.0")
+    assert claims.claim(run, "other")
 
 
 CLAIM = (
-    "import sys; from pathlib import Path; from orchestrator import layout, store\n"
+    "import sys; from pathlib import Path; from orchestrator import claims, layout\n"
     "sys.stdin.readline()\n"
-    "print(store.claim(layout.RunLayout(Path(sys.argv[1])), 'key'), flush=True)\n"
+    "print(claims.claim(layout.RunLayout(Path(sys.argv[1])), 'key'), flush=True)\n"
     "sys.stdin.readline()\n"
 )
 
@@ -406,7 +406,7 @@ def test_what_cannot_be_written_leaves_no_empty_file(
 
     monkeypatch.setattr("os.fdopen", full)
     with pytest.raises(OSError, match="No space"):
-        store.claim(run, "7.0")
+        claims.claim(run, "7.0")
     assert list(run.claims.iterdir()) == []
     with pytest.raises(RunError, match="No space left"):
         store.mark_cancelled(run, by="me")

@@ -5,14 +5,15 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from orchestrator.checkpoint.interval import MAX_INTERVAL_S, MTBF_S
+from orchestrator.counts import MOST, Count
 from orchestrator.fields import Strict
-from orchestrator.spec.train.numbers import Count, PositiveFloat
+from orchestrator.spec.train.numbers import PositiveFloat
 
 
 def _every_steps(value: object) -> object:
-    if value == "auto" or (type(value) is int and value >= 1):
+    if value == "auto" or (type(value) is int and 1 <= value <= MOST):
         return value
-    raise ValueError("must be a whole number of steps, 1 or more, or auto")
+    raise ValueError(f"must be a whole number of steps, 1 to {MOST}, or auto")
 
 
 class CheckpointSpec(Strict):
@@ -27,7 +28,7 @@ class CheckpointSpec(Strict):
     mtbf_s: PositiveFloat = MTBF_S
     max_interval_s: PositiveFloat = MAX_INTERVAL_S
     # Two at least: the newest may turn out to be damaged, and then its elder is all there is.
-    keep_last: Annotated[int, Field(ge=2, strict=True)] = 2
+    keep_last: Annotated[int, Field(ge=2, le=10**6, strict=True)] = 2
     keep_every: Count | None = None
     writers: Annotated[int, Field(ge=1, le=64, strict=True)] = 4
     resume: Literal["auto", "required"] = "auto"

@@ -4,14 +4,14 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
+from orchestrator.counts import MOST, Count
 from orchestrator.fields import Strict
-from orchestrator.spec.train.numbers import Count
 
 
 def _copies(value: object) -> object:
-    if value == "auto" or (type(value) is int and value >= 1):
+    if value == "auto" or (type(value) is int and 1 <= value <= MOST):
         return value
-    raise ValueError("must be a whole number of copies, 1 or more, or auto")
+    raise ValueError(f"must be a whole number of copies, 1 to {MOST}, or auto")
 
 
 def _named_mesh(value: object) -> object:

@@ -10,13 +10,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from orchestrator.counts import Count, Seed, WholeNumber
 from orchestrator.errors import SpecError
 from orchestrator.fields import Strict, validate
 from orchestrator.spec.train.checkpoint import CheckpointSpec
 from orchestrator.spec.train.data import DataSpec
 from orchestrator.spec.train.mesh import Mesh, MeshSpec
 from orchestrator.spec.train.model import ModelSpec
-from orchestrator.spec.train.numbers import Beta, Count, Fraction, PositiveFloat, WholeNumber
+from orchestrator.spec.train.numbers import Beta, Fraction, PositiveFloat
 from orchestrator.spec.train.timeouts import TimeoutSpec
 
 
@@ -28,7 +29,7 @@ class TrainSpec(Strict):
     steps: Count
     global_batch: Count
     micro_batch: Count = 1
-    seed: WholeNumber = 0
+    seed: Seed = 0
     lr: PositiveFloat = 3e-4
     warmup_steps: WholeNumber = 0
     lr_schedule: Literal["cosine", "constant", "linear"] = "cosine"

@@ -1,7 +1,7 @@
 """How long ranks wait for one another: `train.timeouts_s`."""
 
+from orchestrator.counts import Seconds
 from orchestrator.fields import Strict
-from orchestrator.spec.train.numbers import Count
 
 
 class TimeoutSpec(Strict):
@@ -16,8 +16,8 @@ class TimeoutSpec(Strict):
     the attempt before a collective times out.
     """
 
-    init: Count = 1800
-    step: Count = 600
-    vote: Count = 600
-    term_vote: Count = 10
-    checkpoint: Count = 3600
+    init: Seconds = 1800
+    step: Seconds = 600
+    vote: Seconds = 600
+    term_vote: Seconds = 10
+    checkpoint: Seconds = 3600
