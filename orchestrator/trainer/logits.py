@@ -57,7 +57,7 @@ def _adjusts_as_said(model: PreTrainedModel, head: nn.Linear) -> bool:
 
     What comes out is what the model does to its logits.
     """
-    numbers = torch.linspace(-90.0, 90.0, 16).reshape(1, 2, 8)
+    numbers = torch.linspace(-90.0, 90.0, 16, device="cpu").reshape(1, 2, 8)
 
     def base_forward(*_: Any, **__: Any) -> BaseModelOutputWithPast:
         return BaseModelOutputWithPast(last_hidden_state=numbers)

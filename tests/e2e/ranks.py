@@ -13,6 +13,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
+
 def run_cases(
     folder: Path, cases: dict[str, tuple[int, dict[str, Any]]], *, timeout_s: float = 240
 ) -> dict[str, dict[str, Any]]:

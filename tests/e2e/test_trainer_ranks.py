@@ -20,6 +20,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "kept": (2, {"reshard_after_forward": False, "accumulate": "unsharded"}),
 }
 
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     return run_cases(tmp_path_factory.mktemp("ranks"), CASES)
