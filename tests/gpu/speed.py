@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._inductor import config as inductor
 from torch.distributed.device_mesh import DeviceMesh
 
 from orchestrator.errors import FsdpqError
@@ -203,6 +204,8 @@ def wait(world: World) -> None:
 def clean() -> None:
     """Leave nothing of a row behind."""
     torch._dynamo.reset()
+    if hasattr(inductor, "deterministic"):
+        inductor.deterministic = False
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
