@@ -14,7 +14,6 @@ import platform
 from pathlib import Path
 
 import torch
-from torch._dynamo.utils import counters
 
 from orchestrator.runtime.environment import Environment
 
@@ -45,6 +44,8 @@ def load_caches(env: Environment) -> bool:
 
 def save_caches(env: Environment) -> bool:
     """Keep what this attempt compiled, if it had to; return whether it was kept."""
+    from torch._dynamo.utils import counters
+
     if env.rank != env.local_rank or not counters["inductor"]["fxgraph_cache_miss"]:
         return False
     try:

@@ -4,7 +4,6 @@ All blocks of a model are alike, so one of them is compiled and the others reuse
 instead of minutes, and gathering parameters stays between the blocks, where it overlaps.
 """
 
-from torch._dynamo.utils import counters
 from transformers import PreTrainedModel
 
 from orchestrator.spec.train import TrainSpec
@@ -35,6 +34,8 @@ def _choose_without_timing() -> None:
 
 def describe_compilation() -> str:
     """Return what this process has compiled so far, for people."""
+    from torch._dynamo.utils import counters  # the best part of a second, for those who compile
+
     graphs = counters["stats"]["unique_graphs"]
     hits, breaks = counters["inductor"]["fxgraph_cache_hit"], counters["graph_break"]
     text = f"compiled {graphs} graphs, {hits} of them found in a cache"

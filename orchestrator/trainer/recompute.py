@@ -25,8 +25,9 @@ _PRODUCTS = {
     torch.ops.aten.addmm.default,
     torch.ops.aten._scaled_mm.default,
 }
-# Attention is dear to compute again and small to keep.
-_ATTENTION = {
+# Attention is dear to compute again and small to keep; so is the maximum that FP8 scales by.
+_KEPT = {
+    torch.ops.aten.max.default,
     torch.ops.aten._scaled_dot_product_cudnn_attention.default,
     torch.ops.aten._scaled_dot_product_efficient_attention.default,
     torch.ops.aten._scaled_dot_product_flash_attention.default,
@@ -76,7 +77,7 @@ class Policy:
 
     def __call__(self, context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
         """Return whether the result of ``op`` is kept."""
-        if op in _ATTENTION or str(op).rpartition(".")[0] in _ATTENTION_NAMES:
+        if op in _KEPT or str(op).rpartition(".")[0] in _ATTENTION_NAMES:
             return CheckpointPolicy.MUST_SAVE
         if op in _PRODUCTS:
             again = bool(context.is_recompute)

@@ -92,8 +92,8 @@ class Block(nn.Module):
         self.w1 = nn.Linear(shape.hidden, shape.inner, bias=False)
         self.w2 = nn.Linear(shape.inner, shape.hidden, bias=False)
         self.w3 = nn.Linear(shape.hidden, shape.inner, bias=False)
-        self.attention_norm = nn.RMSNorm(shape.hidden, eps=1e-5)
-        self.ffn_norm = nn.RMSNorm(shape.hidden, eps=1e-5)
+        self.attention_norm = nn.RMSNorm(shape.hidden, eps=1e-6)
+        self.ffn_norm = nn.RMSNorm(shape.hidden, eps=1e-6)
 
     def forward(self, x: torch.Tensor, rotations: torch.Tensor) -> Any:
         """Return the next hidden states."""
@@ -116,7 +116,7 @@ class PlainLlama(nn.Module):
         self.how = how
         self.tok_embeddings = nn.Embedding(shape.vocab, shape.hidden)
         self.layers = nn.ModuleList(Block(shape) for _ in range(shape.layers))
-        self.norm = nn.RMSNorm(shape.hidden, eps=1e-5)
+        self.norm = nn.RMSNorm(shape.hidden, eps=1e-6)
         self.output = nn.Linear(shape.hidden, shape.vocab, bias=False)
 
     def forward(self, tokens: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
@@ -147,7 +147,6 @@ def row_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 def plain(shape: Shape, options: Options, mesh: DeviceMesh, device: torch.device) -> Step:
     """Return a training step of the plain loop."""
-    torch.manual_seed(0)
     with torch.device("meta"):
         model = PlainLlama(shape, how=options.recompute)
     if options.fp8 != "off":
@@ -167,9 +166,11 @@ def plain(shape: Shape, options: Options, mesh: DeviceMesh, device: torch.device
     fully_shard([model.norm, model.output], reshard_after_forward=False, **cut)
     fully_shard(model, **cut)
     model.to_empty(device=device)
+    torch.manual_seed(mesh.get_rank())  # each rank draws its own shards
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.fill_(1.0) if parameter.dim() < 2 else nn.init.normal_(parameter, std=0.02)
+            shard = parameter.to_local()  # type: ignore[attr-defined]
+            shard.fill_(1.0) if parameter.dim() < 2 else shard.normal_(std=0.02)
     optimizer = AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), fused=True)
     loss_of = torch.compile(row_loss) if options.compile else row_loss
     rotations = rotary(shape, device)

@@ -38,6 +38,7 @@ from orchestrator.spec.train import TrainSpec
 from orchestrator.trainer import training as parts
 from orchestrator.trainer.corpus import Corpus, open_corpus
 from orchestrator.trainer.model import build_on_meta
+from orchestrator.trainer.sampler import Sampler, rank_positions
 from orchestrator.trainer.utilization import flops_per_token, peak_flops
 from orchestrator.trainer.world import World, connect
 from tests.gpu.rivals import Options, Shape, accelerated, plain
@@ -82,7 +83,8 @@ def rows(*, compiled: bool, tiny: bool) -> Iterator[Row]:
         yield from (Row(who, "8B", some) for who in both)
         if util.find_spec("torchao"):
             yield from (Row(who, "8B", Options(True, "selective", "tensorwise")) for who in both)
-    yield from (Row(who, size, eager) for who in both)
+    if compiled:
+        yield from (Row(who, size, eager) for who in both)
     yield Row("fsdpq", size, some)
     yield Row("fsdpq", size, Options(compiled, "full"))
     for label, key, value in (
@@ -147,15 +149,25 @@ def rival_step(
         take = plain(shape_of(row), row.options, mesh, world.device)
     else:
         take = accelerated(shape_of(row), row.options, world.device)
+    sampler = Sampler(corpus.num_samples, spec.seed)
     done = 0
 
     def step() -> float:
         nonlocal done
-        first = done * spec.global_batch + world.rank * spec.micro_batch
-        windows = corpus.windows(torch.arange(first, first + spec.micro_batch).numpy())
+        (positions,) = rank_positions(
+            done * spec.global_batch,
+            global_batch=spec.global_batch,
+            micro_batch=spec.micro_batch,
+            rank=world.rank,
+            world_size=world.size,
+        )
+        windows = corpus.windows(sampler.ids(positions))
         done += 1
         loss = take(torch.from_numpy(windows).to(world.device, non_blocking=True))
-        return float(loss) if done == WARM_UP + STEPS else 0.0
+        if done < WARM_UP + STEPS:  # nobody looks at it, so nobody waits for it
+            return 0.0
+        dist.all_reduce(loss)
+        return float(loss) / world.size
 
     return step
 
