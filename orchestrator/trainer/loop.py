@@ -1,13 +1,19 @@
 """The training loop: resume, step, save, stop when all ranks agree."""
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 from orchestrator.runtime import Notice, Run
 from orchestrator.spec.train import TrainSpec
+from orchestrator.trainer.caches import load_caches, save_caches
+from orchestrator.trainer.compiling import describe_compilation
 from orchestrator.trainer.corpus import Corpus, open_corpus
-from orchestrator.trainer.metrics import Console, MetricsLog
+from orchestrator.trainer.garbage import collect_seldom
+from orchestrator.trainer.metrics import Console, MetricsLog, finite
 from orchestrator.trainer.saver import Saver
 from orchestrator.trainer.training import Result, Training, build, train_step
+from orchestrator.trainer.utilization import Meter
 from orchestrator.trainer.world import World, connect, fix_arithmetic, leave, meet, shorten_timeout
 
 
@@ -31,7 +37,8 @@ def train(run: Run, spec: TrainSpec) -> None:
 def _train(run: Run, spec: TrainSpec, world: World, corpus: Corpus) -> None:
     console = Console(quiet=run.env.rank != 0)
     training, saver = _prepare(run, spec, world, corpus, console)
-    notice = _loop(run, training, saver, console)
+    with collect_seldom() as collect:
+        notice = _loop(run, training, saver, console, collect)
     step = training.state.step
     if step:  # initial weights can be drawn again, they need no checkpoint
         saver.save(reason="notice" if notice else "end")
@@ -50,6 +57,8 @@ def _prepare(
         verify=spec.checkpoint.verify, required=spec.checkpoint.resume == "required"
     )
     console.say(f"checkpoint chosen: {checkpoint.path if checkpoint else 'none, a new run'}")
+    if spec.compile:
+        load_caches(run.env)
     training = build(spec, world, corpus, fresh=checkpoint is None)
     saver = Saver(run, training.state, spec.checkpoint, console)
     if checkpoint is not None:
@@ -63,10 +72,13 @@ def _prepare(
     return training, saver
 
 
-def _loop(run: Run, training: Training, saver: Saver, console: Console) -> Notice | None:
+def _loop(
+    run: Run, training: Training, saver: Saver, console: Console, collect: Callable[[int], None]
+) -> Notice | None:
     """Train step after step; return the notice that ended it, None after the last step."""
     spec, state = training.spec, training.state
     log = MetricsLog(run.env.run.metrics) if run.env.rank == 0 else None
+    meter = Meter.of(training.model, spec, training.world)
     first = state.step
     notice = _notice(run, spec)
     ended = time.perf_counter()
@@ -77,11 +89,15 @@ def _loop(run: Run, training: Training, saver: Saver, console: Console) -> Notic
         run.heartbeat(state.step)
         if log:
             line = _line(run, training, result, position=position, step_s=ended - started)
-            log.write(**line, blocked_s=blocked_s)
+            log.write(**line, **meter.read(line["tokens_per_s"]), blocked_s=blocked_s)
             console.step(line)
         if state.step == first + 1:
             meet(training.world, spec)
             shorten_timeout(spec)
+            if spec.compile:
+                save_caches(run.env)
+                console.say(describe_compilation())
+        collect(state.step)
         notice = _notice(run, spec)
         if notice is None and state.step < spec.steps and saver.due():
             saver.save(reason="interval")
@@ -95,18 +111,20 @@ def _notice(run: Run, spec: TrainSpec) -> Notice | None:
 
 def _line(
     run: Run, training: Training, result: Result, *, position: int, step_s: float
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Return a line of metrics.jsonl. `samples` is the first position and how many follow."""
     spec = training.spec
     return {
         "attempt": run.env.attempt,
         "step": training.state.step,
-        "loss": result.loss,
-        "grad_norm": result.grad_norm,
+        "loss": finite(result.loss),
+        "grad_norm": finite(result.grad_norm),
         "lr": result.lr,
         "tokens_per_s": spec.global_batch * spec.data.seq_len / step_s,
         "step_s": step_s,
         "samples": [position, spec.global_batch],
         "world_size": training.world.size,
+        "data_wait_s": result.data_wait_s,
+        "skipped": training.state.skipped,
         "at": time.time(),
     }

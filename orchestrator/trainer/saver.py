@@ -12,6 +12,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from orchestrator.checkpoint import Checkpoint
 from orchestrator.runtime import Run
 from orchestrator.spec.train import CheckpointSpec
+from orchestrator.trainer.lenient import LenientPlanner
 from orchestrator.trainer.metrics import Console
 from orchestrator.trainer.state import AppState
 
@@ -98,6 +99,7 @@ class Saver:
             load(
                 {"app": self.state},
                 checkpoint_id=checkpoint.path,
+                planner=LenientPlanner(),
                 process_group=self.state.world.checkpoint_group,
             )
         except _LOAD_ERRORS as raised:
