@@ -139,14 +139,14 @@ def test_numbers_that_make_no_sense_are_passed_over(tmp_path: Path, value: str) 
     write(tmp_path / "attempts/1/start.json", f'{{"started_at": {value}}}')
     write(tmp_path / "attempts/1/exit.json", f'{{"ended_at": {value}}}')
     env = environment(tmp_path, attempt=2)
-    assert (past.earlier(env), past.save_times(env.run)) == ([], [])
+    assert (past.earlier(env), past.saves(env.run)) == ([], [])
     assert past.notice_s(env.run) is None
 
 
 def test_no_attempts_no_saves_no_plan(tmp_path: Path) -> None:
     env = environment(tmp_path / "run")
     assert past.earlier(env) == []
-    assert past.save_times(env.run) == []
+    assert past.saves(env.run) == []
     assert past.notice_s(env.run) is None
 
 
@@ -155,7 +155,7 @@ def test_the_newest_saves_of_all_attempts(tmp_path: Path) -> None:
     written = [{"kind": "save", "blocked_s": n} for n in range(2000)]
     text = "\n".join(json.dumps(line) for line in written)
     write(run.saves, f'{text}\n[]\n{{"kind": "interval", "blocked_s": 1}}\n{{"kind": "save"}}\n{{"')
-    assert past.save_times(run) == list(range(1980, 2000))
+    assert [save.blocked_s for save in past.saves(run)] == list(range(1980, 2000))
 
 
 def test_the_notice_of_the_plan_decides_what_counts(tmp_path: Path) -> None:
