@@ -1,8 +1,8 @@
 """How long a notice lets a save in the background go on before a newer one begins. Pure.
 
-The save of the notice holds the newest step, the one under way an older one. Both together are best;
-where the time is too short for that the newer one is worth more, unless it does not fit either:
-then the older one is all that can be had.
+The save of the notice holds the newest step, the one under way an older one. Both together are
+best; where the time is too short for that the newer one is worth more, unless it does not fit
+either: then the older one is all that can be had.
 """
 
 # Slurm's KillWait: what there is between a bare SIGTERM and SIGKILL.

@@ -12,7 +12,7 @@ from orchestrator.beat import RESUMING, SAVING
 from orchestrator.checkpoint import Checkpoint, FileEntry, newest_complete
 from orchestrator.checkpoint.durable import write_json
 from orchestrator.checkpoint.interval import MAX_INTERVAL_S, MTBF_S
-from orchestrator.errors import CheckpointError, FsdpqError, RunError
+from orchestrator.errors import CheckpointError, RunError
 from orchestrator.limits import Limits
 from orchestrator.runtime import resuming
 from orchestrator.runtime.alone import Agreement, Alone
@@ -417,10 +417,13 @@ class Run:
             self._saves.begin(ranks, wish, take, timeout_s=timeout_s)
         self._due = False
 
-    def settle(self) -> None:
+    def settle(self, *, must: bool = True) -> None:
         """Wait until the save in the background is published, if there is one. Collective.
 
         After a notice it is abandoned where it would take the time that a newer save needs.
+
+        Args:
+            must: Raise if it came to nothing; else that is only written down.
 
         Raises:
             CheckpointError: It came to nothing.
@@ -430,7 +433,7 @@ class Run:
             return
         with self.busy(SAVING):
             problem = self._saves.settle(self._need_ranks("settle"))
-        if problem is not None:
+        if must and problem is not None:
             raise problem
 
     def _quarantine_rejected(self) -> None:

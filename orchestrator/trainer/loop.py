@@ -35,6 +35,7 @@ def _train(run: Run, spec: TrainSpec, world: World, corpus: Corpus) -> None:
     step = training.state.step
     if step:  # initial weights can be drawn again, they need no checkpoint
         saver.save(reason="notice" if notice else "end")
+    saver.close()
     if notice:
         run.stopped(step=step, reason=f"{notice.signal} ({notice.origin})")
     else:
@@ -51,7 +52,8 @@ def _prepare(
     )
     console.say(f"checkpoint chosen: {checkpoint.path if checkpoint else 'none, a new run'}")
     training = build(spec, world, corpus, fresh=checkpoint is None)
-    saver = Saver(run, training.state, spec.checkpoint, console)
+    patience_s = spec.timeouts_s.checkpoint
+    saver = Saver(run, training.state, spec.checkpoint, console, timeout_s=patience_s)
     if checkpoint is not None:
         with run.busy("loading"):
             saver.load(checkpoint)
@@ -82,9 +84,10 @@ def _loop(run: Run, training: Training, saver: Saver, console: Console) -> Notic
         if state.step == first + 1:
             meet(training.world, spec)
             shorten_timeout(spec)
+            saver.prepare()
         notice = _notice(run, spec)
         if notice is None and state.step < spec.steps and saver.due():
-            saver.save(reason="interval")
+            saver.save_soon(reason="interval")
     return notice if state.step < spec.steps else None
 
 
