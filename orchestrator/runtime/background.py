@@ -119,7 +119,7 @@ class Upload:
             try:
                 known = self._job.write(temporary)
             except BaseException as raised:  # DCP's CheckpointException is one
-                error = f"{type(raised).__name__}: {raised}"
+                error = _words(raised)
         saving.finish(
             self._ranks,
             self._env,
@@ -209,5 +209,10 @@ def _problem_of(stage: Callable[[], None]) -> str:
     try:
         stage()
     except BaseException as raised:  # told to the others, who are waiting for this rank
-        return f"{type(raised).__name__}: {raised}"
+        return _words(raised)
     return ""
+
+
+def _words(raised: BaseException) -> str:
+    text = str(raised)
+    return text if isinstance(raised, FsdpqError) else f"{type(raised).__name__}: {text}"

@@ -27,6 +27,9 @@ from orchestrator.runtime.environment import Environment
 from orchestrator.runtime.fence import SupersededError, check_fence
 from orchestrator.runtime.waiting import VISIBLE_S, wait_for
 
+# Said by ranks that only know that others failed: those say why.
+ELSEWHERE = "it failed on another rank"
+
 _SHARD = re.compile(r"__(?P<rank>\d+)_\d+\.distcp")
 
 
@@ -148,6 +151,7 @@ def _owner(name: str, world_size: int) -> int | None:
 
 def _manifest(temporary: Path, reports: list[_Report], *, step: int) -> Manifest:
     errors = [f"rank {rank}: {r.error}" for rank, r in enumerate(reports) if r.error]
+    errors = [error for error in errors if ELSEWHERE not in error] or errors
     if errors:
         raise CheckpointError("; ".join(errors))
     files = {name: entry for report in reports for name, entry in report.files.items()}

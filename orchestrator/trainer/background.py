@@ -16,16 +16,20 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.storage import WriteResult
 
 from orchestrator.checkpoint import FileEntry
 from orchestrator.errors import CheckpointError
 from orchestrator.trainer.host_memory import HostMemory, lack
+from orchestrator.trainer.shards import Written
 from orchestrator.trainer.snapshot import Copier, Snapshot, changes_in_forward
 from orchestrator.trainer.state import AppState
 from orchestrator.trainer.storage import Settled, finish, flatten, form_of, results, settle_plan
 from orchestrator.trainer.writer import Writer
 
 _STATE = "app"
+# The writer imports torch, from a shared file system maybe.
+_READY_S = 300.0
 _CHANGED_BY_STEP = (f"{_STATE}.model.", f"{_STATE}.optim.")
 
 
@@ -63,9 +67,9 @@ class BackgroundSaver:
 
     def ready(self) -> str:
         """Wait until all is there; return why it is not to be had, empty if all is well."""
-        self._preparing.join(self.timeout_s)
+        self._preparing.join(2 * _READY_S)
         if self._preparing.is_alive():
-            return f"host memory and writer were not ready within {self.timeout_s:g} s"
+            return f"host memory and writer were not ready within {2 * _READY_S:g} s"
         return self._problem
 
     def take(self) -> "StateJob":
@@ -87,7 +91,7 @@ class BackgroundSaver:
         """End the writer and give the memory back. Only once the last save is settled."""
         self._hook.remove()
         if self._preparing.ident is not None:
-            self._preparing.join(self.timeout_s)
+            self._preparing.join(2 * _READY_S)
         if self._writer is not None:
             self._writer.close()
         self._snapshot = None
@@ -107,7 +111,7 @@ class BackgroundSaver:
                 torch.cuda.set_device(device)  # threads begin on the first one
                 memory.pin(self._copier.layout.parts)
             self._copier.use(memory)
-            writer.wait_until_ready(self.timeout_s)
+            writer.wait_until_ready(_READY_S)
         except (OSError, RuntimeError, ValueError, CheckpointError) as problem:
             self._problem = f"{type(problem).__name__}: {problem}"
 
@@ -135,17 +139,17 @@ class StateJob:
         """Write this rank's files, and `.metadata` on rank 0. Collective.
 
         Raises:
-            CheckpointException: It failed on some rank.
+            CheckpointError: It failed on some rank.
         """
-        known: dict[str, FileEntry] = {}
+        written: list[Written] = []
 
-        def write() -> list[Any]:
-            files = self.writer.write(folder, self.snapshot.files, timeout_s=self.timeout_s)
-            known.update((file.name, file.entry) for file in files)
-            return results(self.settled.rows, files)
+        def write() -> list[WriteResult]:
+            files = self.snapshot.files
+            written.extend(self.writer.write(folder, files, timeout_s=self.timeout_s))
+            return results(self.settled.rows, written)
 
         finish(folder, self.settled, write, self.group)
-        return known
+        return {file.name: file.entry for file in written}
 
     def cancel(self) -> None:
         """End the writer: the files it writes are not wanted any more."""

@@ -50,6 +50,7 @@ class Sink:
         self._file = path.open("xb", buffering=_BUFFER)
         self._hash = hashlib.sha256()
         self.position = 0
+        self.problem: OSError | None = None
 
     def write(self, data: bytes | memoryview) -> int:
         """Write all of ``data``. Hash and disk let go of the interpreter lock."""
@@ -57,7 +58,11 @@ class Sink:
         for start in range(0, len(view), _PART):
             part = view[start : start + _PART]
             self._hash.update(part)
-            self._file.write(part)
+            try:
+                self._file.write(part)
+            except OSError as problem:
+                self.problem = self.problem or problem
+                raise
         self.position += len(view)
         return len(view)
 
@@ -91,6 +96,8 @@ def write_file(folder: Path, plan: Plan) -> Written:
         return Written(plan.name, sink.close(), spans)
     except BaseException:
         sink.drop()
+        if sink.problem is not None:  # torch.save says instead that it stands at a wrong place
+            raise sink.problem from None
         raise
 
 

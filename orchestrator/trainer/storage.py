@@ -8,10 +8,11 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemWriter, _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata
@@ -22,9 +23,13 @@ from torch.distributed.tensor import DTensor
 from torch.futures import Future
 
 from orchestrator.checkpoint import FileEntry
+from orchestrator.errors import CheckpointError
+from orchestrator.runtime.saving import ELSEWHERE
 from orchestrator.trainer.shards import Plan, Written, share_out, write_files
 
 Flat = dict[str, Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class ShardWriter(FileSystemWriter):
@@ -130,14 +135,21 @@ def finish(
     """Write this rank's files by ``write``, then `.metadata` on rank 0. Collective.
 
     Raises:
-        CheckpointException: It failed on some rank; on all ranks.
+        CheckpointError: It failed on some rank; on all ranks, in the words of each one.
     """
+    own: list[BaseException] = []
 
     def conclude(found: list[list[WriteResult]]) -> None:
         assert settled.metadata is not None
         _dcp_writer(folder).finish(settled.metadata, found)
 
-    _DistWrapper(group, True, 0).all_reduce("write", write, conclude)
+    try:
+        _DistWrapper(group, True, 0).all_reduce(
+            "write", _noting(own, write), _noting(own, conclude)
+        )
+    except CheckpointException:
+        # What it says is a traceback of each rank; whoever failed knows better.
+        raise CheckpointError(_words(own[0]) if own else ELSEWHERE) from None
 
 
 def local_tensor(item: WriteItem, value: object) -> torch.Tensor:
@@ -165,6 +177,24 @@ def object_bytes(value: object) -> bytes:
     stream = io.BytesIO()
     torch.save(value, stream)
     return stream.getvalue()
+
+
+def _noting(problems: list[BaseException], work: Callable[P, R]) -> Callable[P, R]:
+    """Return ``work``, which adds to ``problems`` what it raises."""
+
+    def noted(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return work(*args, **kwargs)
+        except BaseException as problem:
+            problems.append(problem)
+            raise
+
+    return noted
+
+
+def _words(problem: BaseException) -> str:
+    text = str(problem)
+    return text if isinstance(problem, CheckpointError) else f"{type(problem).__name__}: {text}"
 
 
 def _dcp_writer(folder: Path) -> FileSystemWriter:

@@ -1,4 +1,4 @@
-"""Saves in the background, two ranks with gloo: never torn, never half there, never lost in silence.
+"""Saves in the background, two ranks with gloo: never torn, never half there, never lost silently.
 
 The program (`tests.tagged`) has a state whose numbers all say which step they are of, so that a
 checkpoint is checked by its content.
@@ -43,10 +43,9 @@ class Job:
     def start(self, attempt: int, **options: Any) -> None:
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
         plain = [flag.removesuffix("=True") for flag in flags]
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--signals-to-handle=SIGINT"]
         self.process = subprocess.Popen(
-            [*launch, "--signals-to-handle=SIGINT", "--nproc-per-node=2", "-m", "tests.tagged"]
-            + plain,
+            [sys.executable, *torchrun, "--nproc-per-node=2", "-m", "tests.tagged", *plain],
             env={
                 **os.environ,
                 "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
@@ -77,12 +76,7 @@ class Job:
         return [pid for pid in self.processes() if b"trainer.writing" in command(pid)]
 
     def ranks(self) -> list[int]:
-        return [
-            pid
-            for pid in self.processes()
-            if b"tests.tagged" in command(pid).split(b"\0")[-3:]
-            or b"-mtests.tagged" in command(pid)
-        ]
+        return [pid for pid in self.processes() if b"tests.tagged" in command(pid).split(b"\0")]
 
     def steps(self) -> list[int]:
         return sorted(found.step for found in list_checkpoints(self.checkpoints))
