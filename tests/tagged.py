@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=3)
     parser.add_argument("--blocking-every", type=int, default=0)
     parser.add_argument("--numbers", type=int, default=100_000)
+    parser.add_argument("--postpone", action="store_true", help="do not wait for the save before")
     parser.add_argument("--keep", type=int, default=4)
     parser.add_argument("--timeout-s", type=float, default=60.0)
     parser.add_argument("--mode", default="async")
@@ -49,7 +50,7 @@ def _train(run: Run, args: argparse.Namespace) -> None:
     if args.unguarded:
         background.BackgroundSaver._hold_back = lambda self: None  # type: ignore[method-assign]
     state = tagged.make_state(args.numbers, device=torch.device("cpu"))
-    spec = CheckpointSpec(mode=args.mode, keep_last=args.keep, writers=2)
+    spec = CheckpointSpec(mode=args.mode, every_steps=args.every, keep_last=args.keep, writers=2)
     saver = Saver(run, state, spec, Console(quiet=run.env.rank != 0), timeout_s=args.timeout_s)
     checkpoint = run.resume()
     if checkpoint:
@@ -65,7 +66,7 @@ def _train(run: Run, args: argparse.Namespace) -> None:
             break
         if args.blocking_every and state.step % args.blocking_every == 0:
             saver.save(reason="interval")
-        elif state.step % args.every == 0:
+        elif saver.due() if args.postpone else state.step % args.every == 0:
             saver.save_soon()
     else:
         saver.save(reason="end")

@@ -161,6 +161,11 @@ class Background:
         """Whether this rank knows that it came to nothing."""
         return self.upload is not None and self.upload.done and self.upload.problem is not None
 
+    @property
+    def busy(self) -> bool:
+        """Whether this rank still works on it."""
+        return self.upload is not None and not self.upload.done
+
     def settle(self, votes: Agreement, *, within_s: float | None = None) -> FsdpqError | None:
         """Wait for the end of the save; return what went wrong, on all ranks alike. Collective.
 

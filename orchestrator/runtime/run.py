@@ -95,7 +95,7 @@ class Run:
         self._quarantined: list[resuming.SetAside] = []
         self._rejected: list[tuple[Checkpoint, str]] = []
         self._beat_at = self._marks_at = float("-inf")
-        self._paced = self._due = False
+        self._paced = self._due = self._saving = False
         self._stepped = False
 
     @property
@@ -111,6 +111,11 @@ class Run:
         """
         self._saves.look()
         return self._saves.saved_step
+
+    @property
+    def saving(self) -> bool:
+        """Whether a save in the background is under way: as agreed by the last `should_stop`."""
+        return self._saving
 
     @property
     def last_save(self) -> Save | None:
@@ -297,14 +302,15 @@ class Run:
         pacer = self._saves.pacer
         due = pacer is not None and pacer.due(self.step)
         ranks, began = self._need_ranks("should_stop"), time.monotonic()
-        most, any_due, lost = ranks.maximum(
-            [encode(own), int(due), int(self._saves.lost)], timeout_s=wait_s
+        saves = self._saves
+        most, any_due, lost, busy = ranks.maximum(
+            [encode(own), int(due), int(saves.lost), int(saves.busy)], timeout_s=wait_s
         )
         self._pulse.voted(time.monotonic() - began)
-        self._due = bool(any_due)
+        self._due, self._saving = bool(any_due), bool(busy)
         agreed = own if own is not None and encode(own) == most else decode(most)
         if agreed is not None:
-            self._saves.heard = self._saves.heard or Heard(agreed, agreed.at or time.time())
+            saves.heard = saves.heard or Heard(agreed, agreed.at or time.time())
         elif lost:
             self.settle()
         return agreed
@@ -415,7 +421,7 @@ class Run:
         with self.busy(SAVING):
             self._quarantine_rejected()
             self._saves.begin(ranks, wish, take, timeout_s=timeout_s)
-        self._due = False
+        self._due, self._saving = False, True
 
     def settle(self, *, must: bool = True) -> None:
         """Wait until the save in the background is published, if there is one. Collective.

@@ -44,6 +44,11 @@ class Saves:
         """Whether this rank knows that the save in the background came to nothing."""
         return self._background is not None and self._background.failed
 
+    @property
+    def busy(self) -> bool:
+        """Whether this rank still saves in the background."""
+        return self._background is not None and self._background.busy
+
     # -- a save that blocks --------------------------------------------------------------------
 
     @contextlib.contextmanager

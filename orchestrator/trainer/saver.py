@@ -45,6 +45,7 @@ class Saver:
     console: Console
     timeout_s: float = 3600.0
     behind: BackgroundSaver | None = None
+    _late: bool = False
 
     def prepare(self) -> None:
         """Get ready to save in the background, if that is wanted. Collective; after a step.
@@ -70,12 +71,27 @@ class Saver:
         self.behind = None
 
     def due(self) -> bool:
-        """Return whether the present step is to be saved; the same on all ranks."""
+        """Return whether the present step is to be saved; the same on all ranks.
+
+        While a save is under way none is: what comes due is made up for after the first step
+        that finds it published. So training never waits for a disk that is too slow, and goes on
+        to hear notices.
+        """
         spec, step = self.spec, self.state.step
+        # Those that are kept for good must exist.
+        if spec.keep_every is not None and step % spec.keep_every == 0 and self._comes_due(step):
+            return True
+        self._late = self._comes_due(step) or self._late
+        if not self._late or self.run.saving:
+            return False
+        self._late = False
+        return True
+
+    def _comes_due(self, step: int) -> bool:
+        spec = self.spec
         if spec.every_steps != "auto":
             return step % spec.every_steps == 0
         due = self.run.checkpoint_due(step, mtbf_s=spec.mtbf_s, max_interval_s=spec.max_interval_s)
-        # Those that are kept for good must exist.
         return due or (spec.keep_every is not None and step % spec.keep_every == 0)
 
     def save_soon(self, *, reason: str = "interval") -> None:

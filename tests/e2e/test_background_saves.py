@@ -165,6 +165,15 @@ def test_overlapping_saves_are_never_torn(job: Job, slow_copy_s: float) -> None:
     assert not list(job.checkpoints.glob("*.tmp-*"))
 
 
+def test_training_does_not_wait_for_a_slow_disk(job: Job) -> None:
+    """What comes due while a save is under way is made up for, and the last step is there."""
+    job.start(1, steps=60, every=1, keep=100, step_s=0.01, postpone=True)
+    job.wait()
+    assert job.steps()[-1] == 60
+    assert len(job.steps()) < 60
+    assert_sound(job)
+
+
 def test_a_torn_one_would_be_found(job: Job) -> None:
     """The same with an optimizer that does not wait: the test above can fail."""
     job.start(1, steps=40, every=4, keep=100, slow_copy_s=0.2, step_s=0.02, unguarded=True)
@@ -264,10 +273,12 @@ def test_a_notice_without_time_abandons_it(job: Job) -> None:
         {**cost, "blocked_s": 1, "seconds": 1, "blocking": True},
         *[{**cost, "blocked_s": 1, "seconds": 500, "blocking": False}] * 19,
     ]
-    job.start(1, steps=FOR_EVER, every=10, keep=1000, step_s=0.01)
+    job.start(1, steps=FOR_EVER, every=10, keep=1000, step_s=0.01, postpone=True)
     job.wait_for(saves=2)
     for pid in job.writers():
         os.kill(pid, signal.SIGSTOP)
+    until(lambda: bool(list(job.checkpoints.glob("*.tmp-1"))), "no save is under way")
+    stuck = list(job.checkpoints.glob("*.tmp-1"))
     with (job.root / "saves.jsonl").open("a") as file:
         file.writelines(json.dumps(line) + "\n" for line in past)
     (job.root / "notice-1").write_text("USR2\n")
@@ -276,6 +287,7 @@ def test_a_notice_without_time_abandons_it(job: Job) -> None:
     assert (status["outcome"], status["saved_step"]) == ("stopped", status["step"]), out
     assert job.steps()[-1] == status["step"]
     (lost,) = job.saves("lost")
+    assert [path.name for path in stuck] == [f"step-{lost['step']}.tmp-1"]
     assert lost["step"] not in job.steps()
     assert not list(job.checkpoints.glob("*.tmp-*"))
     assert_sound(job)
