@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("--mode", default="async")
     parser.add_argument("--slow-copy-s", type=float, default=0.0, help="the copy takes longer")
     parser.add_argument("--unguarded", action="store_true", help="the optimizer does not wait")
+    parser.add_argument("--no-room", action="store_true", help="rank 1's node lacks memory")
     parser.add_argument("--step-s", type=float, default=0.0, help="a step takes longer")
     args = parser.parse_args()
     run = runtime.attach()
@@ -49,6 +50,8 @@ def _train(run: Run, args: argparse.Namespace) -> None:
         _slow_down(snapshot.Snapshot, args.slow_copy_s)
     if args.unguarded:
         background.BackgroundSaver._hold_back = lambda self: None  # type: ignore[method-assign]
+    if args.no_room and run.env.rank == 1:
+        background.BackgroundSaver.lack = lambda self: "no room"  # type: ignore[method-assign]
     state = tagged.make_state(args.numbers, device=torch.device("cpu"))
     spec = CheckpointSpec(mode=args.mode, every_steps=args.every, keep_last=args.keep, writers=2)
     saver = Saver(run, state, spec, Console(quiet=run.env.rank != 0), timeout_s=args.timeout_s)

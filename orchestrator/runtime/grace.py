@@ -32,7 +32,7 @@ def patience_s(*, left_s: float | None, rest_s: float, save_s: float) -> float:
         rest_s: What the save under way is expected to take still.
         save_s: What the save of the notice is expected to take.
 
-    >>> patience_s(left_s=60, rest_s=4, save_s=14), patience_s(left_s=16, rest_s=4, save_s=14)
+    >>> patience_s(left_s=60, rest_s=4, save_s=14), patience_s(left_s=18, rest_s=4, save_s=14)
     (42.5, 0.0)
     >>> patience_s(left_s=10, rest_s=4, save_s=14), patience_s(left_s=None, rest_s=4, save_s=14)
     (10, 5.0)

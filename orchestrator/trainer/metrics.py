@@ -1,7 +1,8 @@
 """What rank 0 reports: metrics.jsonl, one line a step over all attempts, and a word on stdout.
 
 `step_s` is the time of the step, `blocked_s` the time since the step before it in this attempt: for
-saves and votes. `tokens_per_s` counts the tokens of all ranks.
+saves and votes. `tokens_per_s` counts the tokens of all ranks. The first line after a save was
+published has `save`: its step, bytes, seconds, and for how many of them it blocked the training.
 
 A killed attempt may have logged steps after its last checkpoint; they are trained and logged again,
 so the same step can stand here twice, under two attempts. The later attempt is the true one.

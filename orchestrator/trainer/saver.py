@@ -10,6 +10,8 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from orchestrator.checkpoint import Checkpoint, FileEntry
 from orchestrator.runtime import Run
+from orchestrator.runtime.deadline import deadline
+from orchestrator.runtime.savelog import Save
 from orchestrator.spec.train import CheckpointSpec
 from orchestrator.trainer.background import BackgroundSaver
 from orchestrator.trainer.metrics import Console
@@ -46,6 +48,7 @@ class Saver:
     timeout_s: float = 3600.0
     behind: BackgroundSaver | None = None
     _late: bool = False
+    _told: Save | None = None
 
     def prepare(self) -> None:
         """Get ready to save in the background, if that is wanted. Collective; after a step.
@@ -93,6 +96,15 @@ class Saver:
             return step % spec.every_steps == 0
         due = self.run.checkpoint_due(step, mtbf_s=spec.mtbf_s, max_interval_s=spec.max_interval_s)
         return due or (spec.keep_every is not None and step % spec.keep_every == 0)
+
+    def news(self) -> dict[str, object]:
+        """Return what the newest save has cost, once; for the metrics of rank 0."""
+        save = self.run.last_save
+        if save is None or save is self._told:
+            return {}
+        self._told = save
+        told = ("step", "bytes", "seconds", "blocked_s")
+        return {"save": {name: getattr(save, name) for name in told}}
 
     def save_soon(self, *, reason: str = "interval") -> None:
         """Save the present step in the background where that is possible, else now. Collective.
@@ -156,13 +168,16 @@ class Saver:
     def load(self, checkpoint: Checkpoint) -> None:
         """Load ``checkpoint``, or an older one where it does not load. Collective.
 
+        A rank that has not loaded within the time-out ends: what hangs is most likely a read.
+
         Raises:
             CheckpointError: None of them loads.
         """
         began = time.perf_counter()
-        while (problem := self._try(checkpoint)) is not None:
-            self.console.say(f"step {checkpoint.step} does not load: {problem}")
-            checkpoint = self.run.reject(checkpoint, reason=problem)
+        with deadline(self.run, "loading a checkpoint", seconds=self.timeout_s):
+            while (problem := self._try(checkpoint)) is not None:
+                self.console.say(f"step {checkpoint.step} does not load: {problem}")
+                checkpoint = self.run.reject(checkpoint, reason=problem)
         took = time.perf_counter() - began
         self.console.say(f"step {checkpoint.step} loaded in {took:.1f} s")
         self.state.check_corpus()

@@ -174,6 +174,15 @@ def test_training_does_not_wait_for_a_slow_disk(job: Job) -> None:
     assert_sound(job)
 
 
+def test_without_memory_on_one_node_all_wait_for_their_saves(job: Job) -> None:
+    job.start(1, steps=10, every=2, keep=100, no_room=True)
+    out = job.wait()
+    assert "another rank cannot save in the background" in out
+    assert job.steps() == [2, 4, 6, 8, 10]
+    assert {save["blocking"] for save in job.saves()} == {True}
+    assert_sound(job)
+
+
 def test_a_torn_one_would_be_found(job: Job) -> None:
     """The same with an optimizer that does not wait: the test above can fail."""
     job.start(1, steps=40, every=4, keep=100, slow_copy_s=0.2, step_s=0.02, unguarded=True)
