@@ -423,6 +423,10 @@ class Run:
             self._saves.begin(ranks, wish, take, timeout_s=timeout_s)
         self._due, self._saving = False, True
 
+    def prepare_background(self, *, timeout_s: float = 3600.0) -> None:
+        """Make the process group of saves in the background now, not with the first. Collective."""
+        self._saves.prepare(timeout_s)
+
     def settle(self, *, must: bool = True) -> None:
         """Wait until the save in the background is published, if there is one. Collective.
 

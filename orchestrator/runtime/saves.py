@@ -90,12 +90,19 @@ class Saves:
 
     # -- a save in the background --------------------------------------------------------------
 
+    def prepare(self, timeout_s: float) -> Background:
+        """Return what saves in the background; makes it at the first call. Collective."""
+        if self._background is None:
+            ranks = self._own_ranks(timeout_s)
+            self._background = Background(ranks, self._env, timeout_s=timeout_s)
+        return self._background
+
     def begin(
         self, ranks: Agreement, wish: Wish, take: Callable[[], Job], *, timeout_s: float
     ) -> None:
         """Let a thread save what ``take`` returns. Only once the save before is settled."""
         began = time.monotonic()
-        behind = self._behind(timeout_s)
+        behind = self.prepare(timeout_s)
         job = _take(take)
         # Nobody begins before all have their copy: a rank that dies in here leaves no thread that
         # waits for it.
@@ -133,12 +140,6 @@ class Saves:
         upload = self._background.upload if self._background is not None else None
         if upload is not None and upload.done and upload.problem is None:
             self._tell(upload, None)
-
-    def _behind(self, timeout_s: float) -> Background:
-        if self._background is None:
-            ranks = self._own_ranks(timeout_s)
-            self._background = Background(ranks, self._env, timeout_s=timeout_s)
-        return self._background
 
     def _own_ranks(self, timeout_s: float) -> Agreement:
         """Return ranks that the thread of a save may use while others vote."""

@@ -64,6 +64,7 @@ class Saver:
             self.state, writers=self.spec.writers, timeout_s=self.timeout_s
         )
         if self._all_well(self.behind.lack()):
+            self.run.prepare_background(timeout_s=self.timeout_s)
             self.behind.prepare()
 
     def close(self) -> None:
