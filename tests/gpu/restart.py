@@ -149,7 +149,9 @@ def plain(root: Path) -> None:
         fully_shard(block, mp_policy=policy)
     fully_shard(model, mp_policy=policy)
     model.to_empty(device=device)
-    model.model.rotary_emb.__init__(config, device=device)
+    for module in model.modules():  # its buffers are in no checkpoint
+        if type(module).__name__.endswith("RotaryEmbedding"):
+            model._init_weights(module)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     startup.mark("build")
     weights, optim = get_state_dict(model, optimizer)
