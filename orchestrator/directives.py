@@ -47,7 +47,7 @@ def directives(
         ("ntasks-per-node", "1"),
         ("cpus-per-task", str(cpus) if cpus else None),
         gpu_request(where.gpu, workers, nodes=spec.nodes),
-        ("mem", _memory(spec, profile)),
+        ("mem", _memory(spec, profile, workers)),
         ("exclusive", "" if where.partition_profile.exclusive else None),
         ("time", slurm_time(limit_s) if limit_s else None),
         ("partition", where.partition),
@@ -70,9 +70,11 @@ def directives(
     return [(name, value) for name, value in wanted.items() if name not in profile.forbidden]
 
 
-def _memory(spec: JobSpec, profile: SiteProfile) -> str | None:
+def _memory(spec: JobSpec, profile: SiteProfile, gpus: int) -> str | None:
     if spec.mem_gib:
         return f"{spec.mem_gib}G"
+    if profile.memory_gib_per_gpu:
+        return f"{profile.memory_gib_per_gpu * gpus}G"
     return "0" if profile.memory == "all" else None
 
 

@@ -35,9 +35,9 @@ _OF_BASH = re.compile(
 )
 # ... and the scripts in templates/ keep their own values in these.
 _OF_SCRIPTS = re.compile(
-    "FSDPQ_.*|attempt|attempt_dir|caught|check|child|code|hosts|idle|job_id|last|left|list|local_dir"
-    "|mark|monitor|node|nodes|note|notice|noticed|pending|rank|ranks|restart|run_dir|state|status|step"
-    "|switches|tie|try|unfit"
+    "FSDPQ_.*|attempt|attempt_dir|carried|caught|check|child|code|file|hosts|idle|image"
+    "|job_id|last|left|list|local_dir|mark|monitor|mounts|node|nodes|note|notice|noticed|pending|rank"
+    "|ranks|restart|run_dir|state|status|step|switches|tie|try|unfit|variable|within"
 )
 
 

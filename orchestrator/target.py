@@ -56,7 +56,7 @@ def target(spec: JobSpec, profile: SiteProfile) -> Target:
         qos=qos,
         comment=spec.comment or (cheap and cheap.comment) or known.comment,
         constraint=spec.constraint or known.constraint or profile.constraint,
-        terms=_together(known, granted, *([cheap] if cheap else [])),
+        terms=_together(*_parts(profile, known, granted, cheap)),
         partition_profile=known,
         gpu=known.gpu or profile.gpu,
         cpus_per_node=spec.cpus_per_node or known.cpus_per_node or profile.cpus_per_node,
@@ -167,6 +167,10 @@ def _preemptible(spec: JobSpec, profile: SiteProfile) -> PreemptibleProfile | No
                 " says otherwise; leave one of the two out"
             )
     return cheap
+
+
+def _parts(profile: SiteProfile, *parts: Terms | None) -> list[Terms]:
+    return [part for part in (profile.terms, *parts) if part is not None]
 
 
 def _together(*parts: Terms) -> Terms:

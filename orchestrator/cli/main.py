@@ -16,6 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Command -> module. Only the module of the command that is called gets imported: help stays quick.
 _COMMANDS = {
+    "init": "init",
     "render": "submit",
     "submit": "submit",
     "status": "look",
@@ -26,8 +27,10 @@ _COMMANDS = {
     "requeue": "act",
     "drill": "act",
     "sites": "sites",
+    "diagnose": "diagnose",
 }
 _HELP = {
+    "init": "Write a first job file for this cluster.",
     "render": "Write the scripts of a job; submit nothing.",
     "submit": "Start a run.",
     "status": "Show runs and attempts, and what happens next.",
@@ -38,6 +41,7 @@ _HELP = {
     "requeue": "Save, then start again now.",
     "drill": "Rehearse a preemption and report what was lost.",
     "sites": "Site profiles: what there are, and what they say.",
+    "diagnose": "Say which network was used and what failed first; measure it.",
 }
 
 

@@ -74,7 +74,10 @@ def locate(site: str, *, base: Path, own: Path | None = None) -> Path:
 
 
 def _extend(name: object, data: dict[str, Any], *, path: Path, own: Path | None) -> dict[str, Any]:
-    """Lay ``data`` over its parent: one level, mappings merged, everything else replaced."""
+    """Lay ``data`` over its parent: one level.
+
+    Mappings are merged, null takes away what the parent says, everything else is replaced.
+    """
     if not isinstance(name, str):
         raise ProfileError(f"{path}: extends: must name a profile")
     # One's own may have the name of the shipped one that it changes.
@@ -84,16 +87,29 @@ def _extend(name: object, data: dict[str, Any], *, path: Path, own: Path | None)
     if "extends" in base:
         raise ProfileError(f"{path}: extends: {name!r} extends another one; one level is allowed")
     parent = validate(SiteProfile, base, where=where, error=ProfileError)
-    return _merge(base, data) | _sources(parent, data, path)
+    merged = _merge(base, data)
+    return merged | _sources(parent, data, path, left=list(facts_of(merged)))
 
 
-def _sources(parent: SiteProfile, data: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return where the facts of both come from: each keeps the source of who says it."""
+def _sources(
+    parent: SiteProfile, data: dict[str, Any], path: Path, *, left: list[str]
+) -> dict[str, Any]:
+    """Return where the facts of both come from: each keeps the source of who says it.
+
+    Args:
+        parent: The profile below.
+        data: What goes over it, from the file ``path``.
+        path: Where ``data`` is from.
+        left: The facts of both together.
+    """
     given, own = data.get("source", []), data.get("evidence", {})
     if not isinstance(given, list) or not isinstance(own, dict):
         return {}  # the check of the whole says what is wrong with it
-    said = dict.fromkeys(facts_of(data), {"source": str(path)} if not given else None)
-    evidence = {fact: parent.evidence_of(fact).model_dump() for fact in parent.facts()}
+    mine = [fact for fact in facts_of(data) if fact in left]
+    said = dict.fromkeys(mine, {"source": str(path)} if not given else None)
+    evidence = {
+        fact: parent.evidence_of(fact).model_dump() for fact in parent.facts() if fact in left
+    }
     for fact, source in said.items():
         evidence.pop(fact, None)
         if source is not None:
@@ -105,6 +121,9 @@ def _sources(parent: SiteProfile, data: dict[str, Any], path: Path) -> dict[str,
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
+        if value is None:
+            merged.pop(key, None)
+            continue
         old = merged.get(key)
         both = isinstance(old, dict) and isinstance(value, dict)
         merged[key] = _merge(old, value) if both else value  # type: ignore[arg-type]

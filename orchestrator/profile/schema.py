@@ -16,7 +16,13 @@ from orchestrator.profile.hardware import (
     LoginProfile,
     StorageProfile,
 )
-from orchestrator.profile.terms import PartitionProfile, PreemptibleProfile, QosProfile, Quota
+from orchestrator.profile.terms import (
+    PartitionProfile,
+    PreemptibleProfile,
+    QosProfile,
+    Quota,
+    Terms,
+)
 
 Confidence = Literal["high", "medium", "low", "own"]
 
@@ -56,6 +62,8 @@ class SiteProfile(Strict):
     Attributes:
         source: What the profile was made from.
         evidence: For a key of this file, or the beginning of one: where it comes from.
+        memory_gib_per_gpu: Asked for with each GPU of a node; `memory: all` is the whole node's.
+        terms: What holds wherever neither partition nor QOS says otherwise.
         account_form: How accounts look there, such as kempner_<lab>_lab.
         options: More options for sbatch; `true` for one without a value.
         forbidden: Options that the site refuses, and why.
@@ -81,6 +89,8 @@ class SiteProfile(Strict):
     gpu: GpuProfile | None = None
     cpus_per_node: Count | None = None
     memory: Literal["all"] | None = None
+    memory_gib_per_gpu: Count | None = None
+    terms: Terms | None = None
     default_partition: SbatchValue | None = None
     partitions: dict[SbatchValue, PartitionProfile] = Field(default_factory=dict)
     default_qos: SbatchValue | None = None
@@ -109,6 +119,12 @@ class SiteProfile(Strict):
     notes: tuple[Line, ...] = ()
 
     @model_validator(mode="after")
+    def _one_memory(self) -> "SiteProfile":
+        if self.memory is not None and self.memory_gib_per_gpu is not None:
+            raise ValueError("give either `memory` or `memory_gib_per_gpu`, and not both")
+        return self
+
+    @model_validator(mode="after")
     def _rebalance_is_of_aws(self) -> "SiteProfile":
         clouds = {self.cloud, *(partition.cloud for partition in self.partitions.values())}
         if self.stop_on_rebalance and "aws" not in clouds:
@@ -125,7 +141,11 @@ class SiteProfile(Strict):
 
     def facts(self) -> Iterator[str]:
         """Yield the dotted keys that the profile gives, but for those about the profile itself."""
-        yield from facts_of(self.model_dump(exclude_unset=True))
+        yield from (fact for fact, _ in self.told())
+
+    def told(self) -> Iterator[tuple[str, Any]]:
+        """Yield each fact as (dotted key, value)."""
+        yield from told_of(self.model_dump(exclude_unset=True))
 
     def evidence_of(self, fact: str) -> Evidence:
         """Return where a dotted key comes from; the most exact evidence that there is."""
@@ -141,6 +161,11 @@ _OF_ITSELF = frozenset(
 
 def facts_of(data: Mapping[str, Any]) -> Iterator[str]:
     """Yield the dotted keys of a profile's data, but for those about the profile itself."""
+    yield from (fact for fact, _ in told_of(data))
+
+
+def told_of(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the facts of a profile's data as (dotted key, value)."""
     yield from _dotted({key: data[key] for key in data if key not in _OF_ITSELF}, ())
 
 
@@ -148,9 +173,9 @@ def _begins(fact: str, key: str) -> bool:
     return fact == key or fact.startswith(f"{key}.")
 
 
-def _dotted(value: Any, path: tuple[str, ...]) -> Iterator[str]:
+def _dotted(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from _dotted(inner, (*path, str(key)))
     elif path:
-        yield ".".join(path)
+        yield ".".join(path), value

@@ -38,8 +38,8 @@ def test_every_shipped_profile_loads_and_says_where_it_is_from(name: str) -> Non
     assert profile.source
     assert profile.description
     if profile.scheduler == "slurm":
-        assert profile.gpu is not None
-        assert profile.default_partition in profile.partitions
+        assert (profile.gpu is None) == name.startswith("generic-")
+        assert profile.default_partition in {*profile.partitions, None}
     else:
         assert profile.partitions == {}
 
@@ -94,6 +94,7 @@ def test_a_home_that_is_not_there(tmp_path: Path) -> None:
         ({"env": {"HF_TOKEN": "x"}}, "looks like a secret"),
         ({"fabric": {"kind": "token ring"}}, "fabric.kind"),
         ({"fabric": None}, "fabric"),
+        ({"memory": "all", "memory_gib_per_gpu": 9}, "and not both"),
         ({"scheduler": "pbs"}, "scheduler"),
         ({"cloud": "ovh"}, "cloud"),
         ({"partitions": {"p": {"cloud": "ovh"}}}, "partitions.p.cloud"),
@@ -132,6 +133,18 @@ def test_one_profile_extends_another(tmp_path: Path) -> None:
     changed, before = mine.partitions["kempner_requeue"], parent.partitions["kempner_requeue"]
     assert changed.preempt == "cancel"
     assert (changed.constraint, changed.time_limit) == (before.constraint, before.time_limit)
+
+
+def test_null_takes_away_what_the_parent_says(tmp_path: Path) -> None:
+    write(tmp_path, "base", **SITE, cpus_per_node=8, partitions={"a": {"max_nodes": 2}, "b": {}})
+    over: dict[str, Any] = {
+        "cpus_per_node": None,
+        "partitions": {"a": {"max_nodes": None}, "b": None},
+    }
+    mine = load_profile(str(write(tmp_path, extends="base.yaml", name="m", **over)), base=tmp_path)
+    assert (mine.cpus_per_node, set(mine.partitions)) == (None, {"a"})
+    assert mine.partitions["a"].max_nodes is None
+    assert not {"cpus_per_node", "partitions.b"} & set(mine.facts())
 
 
 def test_extending_goes_one_level(tmp_path: Path) -> None:
@@ -206,7 +219,13 @@ def test_a_profile_in_the_users_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "given", "names"),
-    [("infiniband", [], ("IB*",)), ("efa", ["X"], ("X",)), ("none", [], ())],
+    [
+        ("infiniband", [], ("IB*",)),
+        ("efa", [], ("AWS Libfabric", "Libfabric", "OFI")),
+        ("efa", ["X"], ("X",)),
+        ("none", [], ()),
+        ("unknown", [], ()),
+    ],
 )
 def test_the_names_of_the_network(kind: str, given: list[str], names: tuple[str, ...]) -> None:
     fabric = FabricProfile.model_validate({"kind": kind, "networks": given})

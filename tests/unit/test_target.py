@@ -121,6 +121,20 @@ def test_options_of_the_site_and_of_the_job() -> None:
     assert options({"mem_gib": 7}, **at)["mem"] == "7G"
 
 
+def test_memory_that_goes_with_the_gpus() -> None:
+    assert options({}, memory_gib_per_gpu=100)["mem"] == "800G"
+    assert options({"gpus_per_node": 3}, memory_gib_per_gpu=100)["mem"] == "300G"
+    assert options({"mem_gib": 7}, memory_gib_per_gpu=100)["mem"] == "7G"
+
+
+def test_terms_of_the_whole_site_come_last() -> None:
+    terms = {"preempt": "cancel", "min_time_limit": "1:00:00", "max_nodes": 3}
+    assert goes({}, terms=terms).terms.preempt == "off"  # the partition says so
+    assert goes({}, terms=terms).terms.max_nodes == 3
+    assert goes({"qos": "long"}, terms=terms).terms.max_nodes == 2
+    assert "00:30:00 is less than" in complaint({"time_limit": "30"}, terms=terms)
+
+
 def test_what_a_site_forbids_is_left_out() -> None:
     found = options({}, forbidden={"partition": "by GPU", "cpus-per-task": "whole nodes"})
     assert not {"partition", "cpus-per-task"} & found.keys()
