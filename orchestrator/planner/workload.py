@@ -109,7 +109,7 @@ def rows_at_once(tokens: int, vocabulary: int, chunks: int | str) -> int:
     """Return of how many tokens the trainer holds the logits at once.
 
     >>> rows_at_once(16384, 128256, "auto"), rows_at_once(16384, 128256, 1)
-    (1024, 16384)
+    (2048, 16384)
     """
     if chunks != "auto":
         return -(-tokens // int(chunks))

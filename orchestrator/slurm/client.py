@@ -60,6 +60,17 @@ def run(
     return done
 
 
+def test_only(script: str) -> str:
+    """Return what Slurm says of the job of ``script``: when and where it would start.
+
+    Raises:
+        ActionError: It would refuse the job, or gave no answer (without an exit code then).
+    """
+    done = run(commands.test_only(script), timeout_s=QUERY_TIMEOUT_S, error=ActionError)
+    # sbatch says it on standard error, also where all is well.
+    return " ".join((done.stderr or done.stdout).removeprefix("sbatch: ").split())
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmScheduler:
     """The Slurm cluster that this login node belongs to, as the user ``uid`` sees it."""
