@@ -188,4 +188,8 @@ def _attention_backward(shape: ModelShape, work: Workload, *, processors: int) -
     else:
         splits = -(-processors // (work.batch * shape.heads)) if work.deterministic else 1
         sums = 4.0 * splits * shape.query_width
-    return work.tokens * (gradients + sums)
+    # Norms of queries and keys have four numbers in fp32 for each, once what attention itself had
+    # saved is gone.
+    gone = 2 * width * (shape.query_width + shape.kv_width)
+    norms = 16.0 * shape.query_width + 2 * width * shape.hidden - gone if shape.qk_norm else 0.0
+    return work.tokens * max(gradients + sums, norms)

@@ -154,12 +154,12 @@ def _moment(now: _Now, sizes: _Sizes) -> Moment:
 
 
 def _forward(sizes: _Sizes) -> Iterator[_Now]:
-    shape, state, block = sizes.shape, sizes.state, sizes.block
+    shape, work, state, block = sizes.shape, sizes.work, sizes.state, sizes.block
     yield _Now(
         name="forward of the last block",
         whole=sizes.whole(state.ends if shape.tied else state.first)
         + (sizes.open_blocks or sizes.whole(state.block)),
-        buffer=2 * sizes.buffer(state.block),
+        buffer=max(2, work.prefetch + 1) * sizes.buffer(state.block),
         activations=shape.layers * block.kept + block.again + 3 * sizes.hidden,
     )
 
@@ -178,7 +178,7 @@ def _loss(sizes: _Sizes) -> Iterator[_Now]:
             buffer=buffer,
             own=4.0 * head,
             activations=sizes.saved + sizes.hidden,
-            logits=float(work.loss_rows * shape.vocab) * _part_of_loss(work),
+            logits=_part_of_loss(work, float(work.loss_rows * shape.vocab), float(head)),
         )
     else:
         yield from _whole_loss(sizes, whole=whole, buffer=buffer)
@@ -192,15 +192,15 @@ def _loss(sizes: _Sizes) -> Iterator[_Now]:
     )
 
 
-def _part_of_loss(work: Workload) -> float:
-    """Return the bytes per logit while a part's gradient is taken.
+def _part_of_loss(work: Workload, words: float, head: float) -> float:
+    """Return the bytes of ``words`` logits while their gradient is taken.
 
-    Logits, their log-softmax in fp32, the gradients of both, and the gradient of the part before,
-    which the loop still holds. Where it is compiled nothing of it exists in fp32.
+    The logits, their log-softmax in fp32, and the gradients of both. Where it is compiled nothing
+    of it exists in fp32, and the head's gradient of one part is more, before it is added up.
     """
     if work.compiled:
-        return 3.0 * work.width
-    return 12.0 + (2.0 * work.width if work.width == 2 else work.width)
+        return 2.0 * work.width * words + work.width * head
+    return max((12.0 + work.width) * words, 2.0 * work.width * words + work.width * head)
 
 
 def _whole_loss(sizes: _Sizes, *, whole: float, buffer: float) -> Iterator[_Now]:
@@ -226,6 +226,14 @@ def _whole_loss(sizes: _Sizes, *, whole: float, buffer: float) -> Iterator[_Now]
 def _backward(sizes: _Sizes) -> Iterator[_Now]:
     shape, work, state = sizes.shape, sizes.work, sizes.state
     first = sizes.whole(state.first)
+    yield _Now(
+        name="backward of the last norm",
+        whole=first + sizes.whole(state.ends) + sizes.open_blocks,
+        buffer=sizes.buffer(state.block),
+        own=sizes.own(state.ends),
+        # Four numbers in fp32 for each that goes in.
+        activations=sizes.saved + 16.0 * work.tokens * shape.hidden,
+    )
     if not shape.tied:
         yield _Now(
             name="gradient of the head",
@@ -239,6 +247,15 @@ def _backward(sizes: _Sizes) -> Iterator[_Now]:
     # What is needed falls or rises evenly from the last but one to the first.
     for index in sorted({0, max(shape.layers - 2, 0), shape.layers - 1}, reverse=True):
         yield from _block(sizes, index)
+    if shape.tied:  # the embedding's gradient, the head's, and their sum
+        yield _Now(
+            name="sum of the gradients of embedding and head",
+            done=state.trained - state.ends.trained,
+            whole=sizes.whole(state.ends),
+            sending=4.0 * state.block.trained,
+            own=3.0 * sizes.own(state.ends),
+            activations=sizes.hidden,
+        )
     last = state.ends if shape.tied else state.first
     yield _Now(
         name="gradient of the embedding",
@@ -262,7 +279,8 @@ def _block(sizes: _Sizes, index: int) -> Iterator[_Now]:
     done = (shape.layers - 1 - index) * state.block.trained
     done += 0 if shape.tied else state.ends.trained
     here = sizes.whole(state.block) * (1 if work.reshard else index + 1)
-    buffer = sizes.buffer(state.block) if work.reshard and index else 0.0
+    ahead = min(max(work.prefetch, 1), index)
+    buffer = ahead * sizes.buffer(state.block) if work.reshard else 0.0
     kept = (index + 1) * block.kept + block.again
     down = 0 if work.rank else shape.intermediate * shape.hidden * max(shape.experts, 1)
     mlp = 0 if work.rank else shape.mlp_parameters

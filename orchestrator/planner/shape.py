@@ -113,8 +113,9 @@ class ModelShape:
     def flops_per_token(self, seq_len: int) -> float:
         """Return the floating point operations of forward and backward, for one token.
 
-        Six for each parameter that multiplies it, and those of causal attention: half of all pairs,
-        two products of two operations, three times over.
+        Six for each parameter that multiplies it; for attention 12 for each pair of a query's
+        number and a token, though a causal kernel does half of them. That is how the trainer's
+        metrics, PaLM's report (appendix B) and torchtitan count.
         """
-        attention = 6 * self.layers * self.query_width * seq_len
+        attention = 12 * self.layers * self.query_width * seq_len
         return 6.0 * self.multiplied + attention

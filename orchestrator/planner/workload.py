@@ -33,6 +33,7 @@ class Workload:
         unsharded_sums: Whether gradients add up unsharded, in fp32, over micro-batches.
         fused_loss: Whether softmax and loss are compiled into one, so no fp32 logits exist.
         loss_rows: Tokens whose logits exist at once; all of them, if the loss is taken whole.
+        prefetch: Blocks that are gathered ahead; 0 is PyTorch's own order.
         rank: Of LoRA; 0 where all parameters are trained.
         adapted: The projections that LoRA adapts.
     """
@@ -53,6 +54,7 @@ class Workload:
     loss_rows: int = 0
     offload: bool = False
     deterministic: bool = True
+    prefetch: int = 0
     rank: int = 0
     adapted: tuple[str, ...] = ()
 
@@ -100,6 +102,7 @@ def workload(spec: TrainSpec, shape: ModelShape, *, world_size: int) -> Workload
         loss_rows=rows_at_once(tokens, shape.vocab, getattr(spec, "loss_chunks", 1)),
         offload=bool(getattr(spec, "cpu_offload", False)),
         deterministic=spec.deterministic,
+        prefetch=int(getattr(spec, "prefetch", 0)),
         rank=rank,
         adapted=adapted,
     )
