@@ -1,6 +1,4 @@
-"""From a job file to a forecast: read the model's configuration, and ask Slurm whether it would
-take the job. Effects; torch is not needed.
-"""
+"""From a job file to a forecast, and to Slurm's word on whether it would take the job. Effects."""
 
 import json
 import shutil
@@ -17,7 +15,7 @@ from orchestrator.launch import Described
 from orchestrator.planner import Forecast, forecast
 from orchestrator.planner.gpus import NAMES, Gpu, find
 from orchestrator.planner.layouts import Place
-from orchestrator.slurm import client
+from orchestrator.slurm import client, parse
 from orchestrator.spec.train import TrainSpec, check_batch
 from orchestrator.target import target
 
@@ -80,35 +78,33 @@ def outlook(
     """
     more = [f"nodes={nodes}"] if nodes is not None else []
     described = launch.read(job, site=site, overrides=[*overrides, *more])
+    kind = None if gpu is None else _gpu(gpu)
     try:
-        seen, unknown = _forecast(described, gpu)
+        seen, unknown = _forecast(described, kind)
     except SpecError as problem:
         raise SpecError(f"{job}: {problem}") from None
     accepted, said = _would_be_taken(described, runs)
     return Outlook(forecast=seen, accepted=accepted, slurm=said, unknown=tuple(unknown))
 
 
-def _forecast(described: Described, gpu: str | None) -> tuple[Forecast | None, list[str]]:
-    spec, profile = described.spec, described.profile
+def _forecast(described: Described, gpu: Gpu | None) -> tuple[Forecast | None, list[str]]:
+    profile = described.profile
+    spec = planning.settle(described.spec, profile)
     if spec.train is None:
-        return None, list(_OF_SCRIPTS)
-    spec = planning.settle(spec, profile)
-    where = target(spec, profile)
-    per_node = spec.gpus_per_node or (where.gpu.per_node if where.gpu else 1)
-    train = spec.train
-    if train is None:
-        return None, list(_OF_SCRIPTS)
-    check_batch(train, spec.nodes * per_node)
-    kind = _gpu(gpu) if gpu else where.gpu and find(where.gpu.model, where.gpu.memory_gib)
-    unknown = [] if kind else [_no_gpu(profile.name, where.gpu.model if where.gpu else None)]
-    place = Place(gpu=kind or None, per_node=per_node, fabric=profile.fabric)
-    return forecast(train, _config(train), place, nodes=spec.nodes), unknown
+        return None, [_OF_SCRIPTS]
+    there = target(spec, profile).gpu
+    per_node = spec.gpus_per_node or (there.per_node if there else 1)
+    check_batch(spec.train, spec.nodes * per_node)
+    gpu = gpu or (find(there.model, there.memory_gib) if there else None)
+    unknown = [] if gpu else [_no_gpu(profile.name, there.model if there else None)]
+    place = Place(gpu=gpu, per_node=per_node, fabric=profile.fabric)
+    return forecast(spec.train, _config(spec.train), place, nodes=spec.nodes), unknown
 
 
 _OF_SCRIPTS = (
-    "the memory, speed and checkpoints of `script:` jobs: fsdpq does not know what they train."
-    " Let it run on one node for some steps and look at torch.cuda.max_memory_reserved();"
-    " parameters, gradients and AdamW in fp32 take 16 bytes a parameter, spread over the shards",
+    "memory, speed and checkpoints of a `script:` job: fsdpq does not know what it trains. Run some"
+    " steps on one node and look at torch.cuda.max_memory_reserved(); parameters, gradients and"
+    " AdamW in fp32 take 16 bytes a parameter, spread over the shards"
 )
 
 
@@ -148,13 +144,17 @@ def _would_be_taken(described: Described, runs: Path) -> tuple[bool | None, str]
     """Return whether Slurm would take the job, and its words. Nothing is submitted."""
     if described.profile.scheduler != "slurm":
         return None, ""
+    try:
+        prepared = launch.ready(described, runs=runs)
+    except SpecError as problem:  # known from the site profile, without asking
+        return False, str(problem)
     if shutil.which("sbatch") is None:
         return None, "there is no sbatch here; ask again on a login node"
-    prepared = launch.ready(described, runs=runs)
     with tempfile.TemporaryDirectory(prefix="fsdpq-plan-") as folder:
         script = Path(folder) / "script.sbatch"
         script.write_text(prepared.files["script.sbatch"], encoding="utf-8")
         try:
             return True, client.test_only(str(script))
         except ActionError as error:
-            return (None if error.returncode is None else False), error.stderr
+            said = " ".join(error.stderr.split())
+            return (False if parse.refused(error.stderr) else None), said

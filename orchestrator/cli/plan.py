@@ -55,4 +55,4 @@ def _text(found: Outlook) -> Iterator[str]:
     if found.accepted is not None:
         yield f"Slurm {'would take it' if found.accepted else 'would refuse it'}: {found.slurm}"
     elif found.slurm:
-        yield f"Whether Slurm would take it was not asked: {found.slurm}"
+        yield f"Whether Slurm would take it is not known: {found.slurm}"

@@ -39,14 +39,22 @@ _DEFAULTS: Mapping[str, Config] = MappingProxyType(
         "gemma2": _GEMMA2,
         "gemma3_text": {**_GEMMA2, "vocab_size": 262208},
         "mixtral": {
-            **_LLAMA, "intermediate_size": 14336, "num_key_value_heads": 8,
-            "num_local_experts": 8, "num_experts_per_tok": 2,
+            **_LLAMA,
+            "intermediate_size": 14336,
+            "num_key_value_heads": 8,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
         },
         "qwen3_moe": {
-            **_QWEN, "hidden_size": 2048, "num_hidden_layers": 24, "num_key_value_heads": 4,
-            "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8,
+            **_QWEN,
+            "hidden_size": 2048,
+            "num_hidden_layers": 24,
+            "num_key_value_heads": 4,
+            "moe_intermediate_size": 768,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
         },
-    }  # fmt: skip
+    }
 )
 FAMILIES = tuple(_DEFAULTS)
 
@@ -70,6 +78,8 @@ def shape_of(config: Config) -> ModelShape:
             f" {', '.join(FAMILIES)}. Start it on one node and look at the memory"
         )
     given = {key: value for key, value in config.items() if value is not None}
+    if "num_local_experts" in given:  # transformers writes either name
+        given.setdefault("num_experts", given["num_local_experts"])
     merged = {**_DEFAULTS[family], **given}
     # A configuration that gives its heads and not those of keys has as many of both.
     if "num_attention_heads" in given and family == "llama":
@@ -112,15 +122,8 @@ def _experts(family: str, config: Config) -> dict[str, int]:
         return {}
     if config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1:
         raise SpecError("model: fsdpq plan knows mixtures of experts whose blocks are all alike")
-    # transformers writes either name.
-    first, second = (
-        ("num_local_experts", "num_experts")
-        if family == "mixtral"
-        else ("num_experts", "num_local_experts")
-    )
-    key = first if first in config else second
     return {
-        "experts": _size(config, key),
+        "experts": _size(config, "num_experts"),
         "experts_per_token": _size(config, "num_experts_per_tok"),
     }
 

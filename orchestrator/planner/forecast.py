@@ -94,9 +94,7 @@ def _layout_json(one: Layout) -> dict[str, Any]:
     }
 
 
-def forecast(
-    train: TrainSpec, config: Mapping[str, Any], place: Place, *, nodes: int
-) -> Forecast:
+def forecast(train: TrainSpec, config: Mapping[str, Any], place: Place, *, nodes: int) -> Forecast:
     """Return what is likely to come of ``train`` on ``nodes`` nodes.
 
     Args:
@@ -120,7 +118,9 @@ def forecast(
         nodes_min=fewest_nodes(train, shape, place) if known else None,
         smallest=fewest_nodes_at_all(train, shape, place) if known else None,
         layouts=tuple(best(train, shape, place, nodes=nodes)) if known else (),
-        saves=saves(shape, work, train.checkpoint, step_s=asked.speed and asked.speed.step_s),
+        saves=saves(
+            shape, work, train.checkpoint, step_s=asked.speed.step_s if asked.speed else None
+        ),
     )
 
 
@@ -140,7 +140,9 @@ def _answer(seen: Forecast) -> str:
     if smallest.nodes == 1:
         return f"Not for its memory: it fits on {node} with {ways}."
     if seen.nodes_min and seen.nodes_min <= smallest.nodes:
-        return f"Yes: as it is it takes {seen.nodes_min} nodes of {node.removeprefix('one node of ')}."
+        return (
+            f"Yes: as it is it takes {seen.nodes_min} nodes of {node.removeprefix('one node of ')}."
+        )
     return f"Yes: it takes {smallest.nodes} nodes at least, with {ways}."
 
 

@@ -1,4 +1,4 @@
-"""Other ways to lay the same training out: what fits, on how few nodes, and what is fastest. Pure."""
+"""Other ways to lay the same training out: what fits, how few nodes will do, what is fast. Pure."""
 
 import math
 from collections.abc import Iterator
@@ -78,9 +78,7 @@ def layout(train: TrainSpec, shape: ModelShape, place: Place, *, nodes: int) -> 
     else:
         net = network(gpu, place.fabric, per_node=place.per_node)
         fast = speed(shape, work, gpu, net, per_node=place.per_node)
-    return Layout(
-        nodes=nodes, train=train, memory=memory(shape, work, gpu), speed=fast, gpu=gpu
-    )
+    return Layout(nodes=nodes, train=train, memory=memory(shape, work, gpu), speed=fast, gpu=gpu)
 
 
 def fewest_nodes(train: TrainSpec, shape: ModelShape, place: Place) -> int | None:

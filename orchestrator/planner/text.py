@@ -63,7 +63,9 @@ def _memory(seen: Forecast) -> Iterator[str]:
     if gpu is not None:
         free = (gpu.memory_bytes - memory.peak) / GIB
         verdict = f"; fits, {free:.1f} GiB left" if free >= 0 else f"; {-free:.1f} GiB too much"
-        verdict += " (tight: the prediction may be off by 5 %)" if seen.asked.tight and free >= 0 else ""
+        verdict += (
+            " (tight: the prediction may be off by 5 %)" if seen.asked.tight and free >= 0 else ""
+        )
     yield f"  {memory.peak / GIB:8.2f} GiB  in all{verdict}"
     if memory.host:
         yield f"  {memory.host / GIB:8.2f} GiB  of host memory for each GPU, offloaded"

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 from unittest import mock
 
@@ -34,17 +35,15 @@ from orchestrator.trainer.world import World
 _STEPS = 2  # AdamW makes its moments at the end of the first
 
 
-class Held(TorchDispatchMode):
+class Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of all storages, now and at most."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._sizes: dict[int, int] = {}
         self.now = self.most = 0
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # comes again, as what it does to its shards
         made = func(*args, **(kwargs or {}))
@@ -88,8 +87,8 @@ def _counting() -> Iterator[Held]:
         # Both would look at numbers: whether there are several documents, and what a head does.
         masks = transformers.masking_utils
         for name, value in (("is_tracing", False), ("find_packed_sequence_indices", None)):
-            stack.enter_context(mock.patch.object(masks, name, lambda *_, v=value, **__: v))
-        stack.enter_context(mock.patch.object(torch, "allclose", lambda *_, **__: True))
+            stack.enter_context(mock.patch.object(masks, name, return_value=value))
+        stack.enter_context(mock.patch.object(torch, "allclose", return_value=True))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         yield stack.enter_context(held)
 
@@ -106,19 +105,20 @@ def play(spec: TrainSpec, *, world_size: int) -> Played:
     """Return what rank 0 of ``world_size`` holds in a step of ``spec``."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world_size)
     try:
+        world = _world(spec, world_size)
         with _counting() as held:
-            return _play(spec, world_size, held)
+            return _play(spec, world, held)
     finally:
         dist.destroy_process_group()
 
 
-def _play(spec: TrainSpec, world_size: int, held: Held) -> Played:
-    model = _model(spec, _world(spec, world_size))
+def _play(spec: TrainSpec, world: World, held: Held) -> Played:
+    model = _model(spec, world)
     optimizer = build_optimizer(model, spec)
     gc.collect()
     for _ in range(_STEPS):
         between = held.most = held.now
-        each = spec.global_batch // (spec.micro_batch * world_size)
+        each = spec.global_batch // (spec.micro_batch * world.size)
         for number in range(1, each + 1):
             model.set_is_last_backward(number == each)
             model.set_requires_all_reduce(number == each)
@@ -148,11 +148,8 @@ def _model(spec: TrainSpec, world: World) -> Any:
         config, dtype=torch.float32, attn_implementation=spec.model.attention
     ).train()
     if hasattr(spec, "loss_chunks"):
-        from orchestrator.trainer.loss import attach_loss
-        from orchestrator.trainer.recompute import checkpoint_blocks
-
-        attach_loss(model, spec)
-        checkpoint_blocks(model, spec)
+        import_module("orchestrator.trainer.loss").attach_loss(model, spec)
+        import_module("orchestrator.trainer.recompute").checkpoint_blocks(model, spec)
     shard(model, spec, world)
     return model
 

@@ -81,7 +81,7 @@ def saved_bytes(config: dict[str, Any], work: Workload, *, compiled: bool = Fals
     block = list(decoder_blocks(model).values())[-1]
     if compiled:
         block.compile(fullgraph=True, dynamic=False)
-    inner = block._compiled_call_impl if compiled else block.forward
+    inner: Any = block._compiled_call_impl if compiled else block.forward
 
     def pack(tensor: Any) -> Any:
         storage = tensor.untyped_storage()

@@ -27,10 +27,9 @@ import transformers
 
 from orchestrator.errors import SpecError
 from orchestrator.planner.families import shape_of
-from orchestrator.planner.gpus import GIB, find
+from orchestrator.planner.gpus import find
 from orchestrator.planner.memory import memory
 from orchestrator.planner.workload import workload
-from orchestrator.spec.train import TrainSpec
 from tests.gpu.planner_cases import CASES, Case
 from tests.gpu.planner_table import report
 
@@ -126,7 +125,9 @@ def work(folder: Path, names: list[str], budget_s: float) -> None:
     leave()
 
 
-def _start(folder: Path, rank: int, count: int, names: list[str], budget_s: float, port: int) -> Any:
+def _start(
+    folder: Path, rank: int, count: int, names: list[str], budget_s: float, port: int
+) -> Any:
     environment = {
         **os.environ,
         "RANK": str(rank),

@@ -9,11 +9,11 @@ GIB = 2**30
 _HEAD = """\
 ## What `fsdpq plan` predicts, and what the trainer takes
 
-`python -m tests.gpu.planner` on {gpu}, {took:.0f} s in all. GiB; the largest of all ranks; the error
-is that of the prediction, positive where it is too high.
+`python -m tests.gpu.planner` on {gpu}, {took:.0f} s in all.
+GiB; the largest of all ranks; the error is that of the prediction, positive where it is too high.
 
-| configuration | tensors: predicted | measured | error | allocator: predicted | measured | error | \
-CUDA, NCCL: predicted | measured | step, s |
+| configuration | tensors: predicted | measured | error | allocator: predicted | measured | error \
+| CUDA, NCCL: predicted | measured | step, s |
 |---|---|---|---|---|---|---|---|---|---|
 """
 

@@ -166,9 +166,10 @@ def test_keys_of_other_versions_are_read_where_they_are() -> None:
         compile: bool = True
         fp8: str = "rowwise"
         loss_chunks: int | str = "auto"
-        lora: dict[str, Any] = {"rank": 4, "target_modules": ["q_proj", "v_proj"]}
+        lora: dict[str, Any]
 
-    newer = Newer.model_validate(train().model_dump())
+    lora = {"rank": 4, "target_modules": ["q_proj", "v_proj"]}
+    newer = Newer.model_validate({**train().model_dump(), "lora": lora})
     found = workload(newer, shape_of(LLAMA_8B), world_size=8)
     assert (found.checkpointing, found.compiled, found.fp8) == ("selective", True, "rowwise")
     assert (found.loss_rows, found.in_parts) == (2048, True)
@@ -259,8 +260,15 @@ def test_lora_keeps_the_moments_of_its_adapters_alone() -> None:
 
 def test_the_measured_step_of_a_billion_parameters() -> None:
     """Measured on 2 H200: peak 40.2 GiB of tensors, 0.311 s, a checkpoint of 12.3 GiB."""
-    config = {**LLAMA_8B, "vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 8192,
-              "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 4}  # fmt: skip
+    config = {
+        **LLAMA_8B,
+        "vocab_size": 32000,
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+    }
     shape, h200 = shape_of(config), gpu("H200")
     done = work(batch=4, shard=2, deterministic=False)
     assert memory(shape, done, h200).allocated == pytest.approx(40.2 * GIB, rel=0.05)
