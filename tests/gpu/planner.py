@@ -11,6 +11,7 @@ Configurations that this version of the trainer does not know are named, and lef
 """
 
 import argparse
+import gc
 import json
 import os
 import socket
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import transformers
 
 from orchestrator.errors import SpecError
@@ -30,7 +32,12 @@ from orchestrator.planner.families import shape_of
 from orchestrator.planner.gpus import find
 from orchestrator.planner.memory import memory
 from orchestrator.planner.workload import workload
+from orchestrator.runtime.environment import read_environment
+from orchestrator.trainer.corpus import open_corpus
+from orchestrator.trainer.training import build, train_step
+from orchestrator.trainer.world import fix_arithmetic
 from tests.gpu.planner_cases import CASES, Case
+from tests.gpu.planner_parts import join, leave, randomise, world_of
 from tests.gpu.planner_table import report
 
 Row = dict[str, Any]
@@ -38,15 +45,6 @@ Row = dict[str, Any]
 
 def measured(case: Case, rank: int, world_size: int, folder: Path) -> Row:
     """Return what one configuration took, on this rank."""
-    # Here, since the parent needs none of it: it would hold a CUDA context of its own.
-    import gc
-
-    from orchestrator.runtime.environment import read_environment
-    from orchestrator.trainer.corpus import open_corpus
-    from orchestrator.trainer.training import build, train_step
-    from orchestrator.trainer.world import fix_arithmetic
-    from tests.gpu.planner_parts import randomise, world_of
-
     on_gpu = torch.cuda.is_available()
     spec = case.spec(world_size, folder / "text", tiny=not on_gpu)
     fix_arithmetic(spec)
@@ -102,11 +100,7 @@ def predicted(case: Case, world_size: int, *, tiny: bool) -> Row:
 
 
 def work(folder: Path, names: list[str], budget_s: float) -> None:
-    """Measure all configurations as one of the ranks; rank 0 writes a line for each."""
-    import torch.distributed as dist
-
-    from tests.gpu.planner_parts import join, leave
-
+    """Measure all configurations as one of the ranks, which writes a line for each."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     rank, world_size = join()
     began = time.perf_counter()

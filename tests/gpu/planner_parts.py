@@ -1,5 +1,6 @@
 """What each rank of tests.gpu.planner needs once, or for each configuration."""
 
+import os
 from datetime import timedelta
 
 import torch
@@ -17,8 +18,6 @@ _TIMEOUT = timedelta(seconds=120)
 
 def join() -> tuple[int, int]:
     """Meet the other ranks once for all configurations; return rank and world size."""
-    import os
-
     on_gpu = torch.cuda.is_available()
     local = int(os.environ["LOCAL_RANK"])
     if on_gpu:
