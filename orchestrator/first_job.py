@@ -57,7 +57,8 @@ def most_nodes(profile: SiteProfile, partition: PartitionProfile) -> int | None:
     per_node = gpu.per_node if gpu else 1
     limits = [partition.nodes, partition.max_nodes]
     gpus = [partition.max_gpus_per_user]
-    gpus += [limit for quota in profile.quotas for limit in (quota.gpus_per_user,)]
+    # The first job is short: what counts for short jobs alone counts for it.
+    gpus += [quota.gpus_per_user for quota in profile.quotas]
     limits += [limit // per_node for limit in gpus if limit]
     return min((limit for limit in limits if limit is not None), default=None)
 

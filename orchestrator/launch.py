@@ -157,7 +157,10 @@ def _notes(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
 
 
 def _lint(described: Described, layout: RunLayout) -> Iterator[str]:
-    """Yield the errors and warnings of `fsdpq sites lint`; they hold nobody up."""
+    """Yield the errors and warnings of `fsdpq sites lint`; they hold nobody up.
+
+    Of the remarks only the one on memory: a job may die of what it does not ask for.
+    """
     found = linting.spec_findings(
         described.spec,
         described.profile,
@@ -166,7 +169,12 @@ def _lint(described: Described, layout: RunLayout) -> Iterator[str]:
         run_dir=layout.root,
         around=Surroundings(environ=dict(os.environ)),
     )
-    return (one.line() for one in found if one.level != "info")
+    names = {"error": "warning, likely wrong: ", "warn": "warning: ", "info": ""}
+    return (
+        f"{names[one.level]}{one.text()}"
+        for one in found
+        if one.level != "info" or one.rule == "memory-unknown"
+    )
 
 
 def _run_dir(runs: Path, name: str) -> Path:

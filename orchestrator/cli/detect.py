@@ -1,5 +1,6 @@
 """`fsdpq sites detect`."""
 
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +15,12 @@ from orchestrator.detect.found import Probe
 from orchestrator.detect.site import Detected
 from orchestrator.errors import ProfileError, QueryError
 from orchestrator.home import own_sites
+from orchestrator.printable import printable
 from orchestrator.profile import SiteProfile, read_profile
 from orchestrator.report.columns import columns
 
 _STDOUT = Path("-")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @click.command("detect")
@@ -86,13 +89,16 @@ def detect_command(
 
 
 def _checked(name: str | None) -> str | None:
-    """Refuse a name that would lead out of the folder of profiles.
+    """Refuse a name that leads out of the folder of profiles, or that a shell would take apart.
 
     Raises:
         ProfileError: It is one.
     """
-    if name is not None and ("/" in name or name.startswith((".", "-")) or not name.strip()):
-        raise ProfileError(f"--name: {name!r} is no name of a profile; for another folder use -o")
+    if name is not None and not _NAME.fullmatch(name):
+        raise ProfileError(
+            f"--name: {name!r} is no name of a profile; use letters, digits, '.', '_' and '-', a"
+            " letter or digit first; for another folder use -o"
+        )
     return name
 
 
@@ -115,11 +121,19 @@ def write(detected: Detected, output: Path | None, *, force: bool) -> Path:
     """Write the profile and return its path.
 
     Raises:
-        InputError: There is a file already.
+        InputError: There is a file already, or it cannot be written.
     """
     path = output or own_sites() / f"{detected.data['name']}.yaml"
-    writing.put(path, writing.as_yaml(detected.data), force=force, check=read_profile)
+    try:
+        writing.put(path, writing.as_yaml(detected.data), force=force, check=read_profile)
+    except OSError as problem:
+        raise ProfileError(_unwritable(path, problem)) from None
     return path
+
+
+def _unwritable(path: Path, problem: OSError) -> str:
+    why = problem.strerror or str(problem)
+    return f"{path}: cannot be written: {why}; name a file in a folder of yours with -o"
 
 
 def _as_json(detected: Detected, path: Path | None) -> dict[str, Any]:
@@ -139,7 +153,7 @@ def show(detected: Detected) -> None:
 
 def _say_left_out(detected: Detected) -> None:
     for text in detected.left_out:
-        click.echo(f"left out: {' '.join(text.split())}", err=True)
+        click.echo(f"left out: {printable(' '.join(text.split()))}", err=True)
 
 
 def _row(name: str, profile: SiteProfile, data: Mapping[str, Any]) -> tuple[str, ...]:

@@ -3,8 +3,11 @@
 import os
 import shlex
 import shutil
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
@@ -22,6 +25,7 @@ from orchestrator.spec.job import load_job
 
 _WORKERS = 2
 _OWN_TRAINER = "own"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,22 @@ class _Asker:
                 " has an option (--script, --nodes, --account)"
             ) from None
 
+    def until_right(self, text: str, default: str, read: Callable[[str], T]) -> T:
+        """Return what ``read`` makes of the answer; on a terminal a wrong one is asked for again.
+
+        Raises:
+            SpecError: The answer is wrong, and nobody is there to give another.
+            UsageError: There is nobody to answer.
+        """
+        while True:
+            answer = self.ask(text, default)
+            try:
+                return read(answer)
+            except SpecError as problem:
+                if self.yes or not sys.stdin.isatty():
+                    raise
+                click.echo(f"Error: {problem}", err=True)
+
 
 def _script(ask: _Asker, given: str | None, directory: Path) -> str | None:
     """Return the script as the job file names it; None for the own trainer.
@@ -146,9 +166,13 @@ def _script(ask: _Asker, given: str | None, directory: Path) -> str | None:
     Raises:
         SpecError: There is no such file.
     """
-    text = given or ask.ask(
-        "Training script (own: fsdpq's own trainer, a small Llama)", _OWN_TRAINER
-    )
+    if given is not None:
+        return _script_file(given, directory)
+    question = "Training script (own: fsdpq's own trainer, a small Llama)"
+    return ask.until_right(question, _OWN_TRAINER, lambda text: _script_file(text, directory))
+
+
+def _script_file(text: str, directory: Path) -> str | None:
     if text == _OWN_TRAINER:
         return None
     path = Path(text).expanduser().absolute()
@@ -167,10 +191,13 @@ def _nodes(ask: _Asker, given: int | None, most: int | None) -> int:
     if given is not None or most == 1:
         return given or 1
     upto = f", up to {most}" if most else ""
-    text = ask.ask(f"Nodes{upto}", "2")
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= (most or int(text)):
-        raise SpecError(f"nodes: {text!r} is no number of nodes{upto}; give it with --nodes")
-    return int(text)
+
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= (most or int(text)):
+            raise SpecError(f"--nodes: {text!r} is no number of nodes{upto}")
+        return int(text)
+
+    return ask.until_right(f"Nodes{upto}", "2", read)
 
 
 def _account(
@@ -184,10 +211,13 @@ def _account(
         # The only one that this partition takes may not be what Slurm would take.
         needed = bool(choice) and (choice[0] != default or profile.account_required)
         return choice[0] if needed else None
-    chosen = ask.ask(f"Account ({', '.join(choice)})", choice[0])
-    if chosen not in choice:
-        raise SpecError(f"account: {chosen!r} is none of yours there: {', '.join(choice)}")
-    return chosen
+
+    def read(text: str) -> str:
+        if text not in choice:
+            raise SpecError(f"--account: {text!r} is none of yours there: {', '.join(choice)}")
+        return text
+
+    return ask.until_right(f"Account ({', '.join(choice)})", choice[0], read)
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:

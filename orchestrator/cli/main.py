@@ -11,6 +11,7 @@ import click
 
 from orchestrator import __version__
 from orchestrator.errors import FsdpqError
+from orchestrator.printable import printable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -80,14 +81,14 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except FsdpqError as error:
-            raise click.ClickException(str(error)) from None
+            raise click.ClickException(printable(str(error))) from None
         except KeyboardInterrupt:
             click.echo("\ninterrupted; runs go on by themselves", err=True)
             raise click.exceptions.Exit(130) from None
         except OSError as error:  # a file or a folder that cannot be used; click has its own EPIPE
             if error.errno == errno.EPIPE:
                 raise
-            raise click.ClickException(str(error)) from None
+            raise click.ClickException(printable(str(error))) from None
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -28,12 +28,12 @@ def put_preemptible(draft: Draft, usable: Sequence[Usable], default: Usable) -> 
     draft.put(("preemptible", "partition"), name, f"scontrol show partition {name}: PreemptMode")
 
 
-def put_qos(draft: Draft, cluster: Cluster, mine: Rights, partitions: Sequence[Partition]) -> None:
+def put_qos(draft: Draft, cluster: Cluster, mine: Rights) -> None:
     """Add the QOS that the user may name, as far as they change anything."""
     own = [qos for qos in cluster.qos if qos.name in (mine.qos or ()) and not unwritable(qos.name)]
     for qos in own:
         at = ("qos", qos.name)
-        limits.put_qos(draft, at, qos, partitions)
+        limits.put_qos(draft, at, qos)
         _put_qos_preemption(draft, at, qos, cluster)
     given = draft.data().get("qos", {})
     cheap = [name for name in given if given[name].get("preempt", "off") != "off"]

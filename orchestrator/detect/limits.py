@@ -1,8 +1,7 @@
 """The limits of partitions, QOS and accounts, as a profile gives them. Pure.
 
-A profile lays what a QOS says over what the partition says. Slurm takes the smaller of the two
-limits, unless the QOS has the flag PartitionTimeLimit. So a limit of a QOS is only given where it
-is the smaller one in every partition; elsewhere it stands in a note.
+Of the limits of a partition and a QOS the smaller one holds, unless the QOS has the flag
+PartitionTimeLimit.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,26 +41,17 @@ def _put_least(
         draft.put(at, slurm_time(value) if time else value, where)
 
 
-def put_qos(draft: Draft, at: Path, qos: Qos, partitions: Sequence[Partition]) -> None:
+def put_qos(draft: Draft, at: Path, qos: Qos) -> None:
     """Add the limits of a QOS that a job may name."""
     where = f"sacctmgr show qos {qos.name}"
     if qos.max_gpus:
         draft.put((*at, "max_gpus_per_user"), qos.max_gpus, where)
-    if qos.max_nodes and _is_least(qos.max_nodes, (one.max_nodes for one in partitions)):
+    if qos.max_nodes:
         draft.put((*at, "max_nodes"), qos.max_nodes, where)
-    if qos.max_wall_s is None:
-        return
-    limits = [one.max_time_s for one in partitions]
-    text = slurm_time(qos.max_wall_s)
-    if qos.beyond_partition or _is_least(qos.max_wall_s, limits):
-        draft.put((*at, "time_limit"), text, where)
-    else:
-        note = f"MaxWall is {text}; where a partition has a shorter limit, that one holds"
-        draft.put((*at, "note"), note, where)
-
-
-def _is_least(value: int, others: Iterable[int | None]) -> bool:
-    return all(other is None or value <= other for other in others)
+    if qos.max_wall_s:
+        draft.put((*at, "time_limit"), slurm_time(qos.max_wall_s), where)
+        if qos.beyond_partition:
+            draft.put((*at, "beyond_partition"), True, f"{where}: PartitionTimeLimit")
 
 
 def put_quotas(draft: Draft, associations: Sequence[Association]) -> None:

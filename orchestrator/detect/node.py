@@ -85,7 +85,7 @@ def _node(part: Mapping[str, Sequence[str]]) -> Node:
         peermem=bool(lines("peermem")),
         dmabuf=has_dmabuf(kernel, lines("driver")),
         ports=tuple(_port(line) for line in lines("ports") if line.count("|") == 5),
-        interfaces=tuple(line.strip() for line in lines("interfaces")),
+        interfaces=tuple(_interface(line) for line in lines("interfaces")),
         limits=_pairs(lines("limits")),
         present=tuple(line.strip() for line in lines("present")),
         vendor=" ".join(" ".join(lines("vendor")).split()),
@@ -94,6 +94,11 @@ def _node(part: Mapping[str, Sequence[str]]) -> Node:
         shm_kib=_number(_pairs(lines("shm")).get("kib", "")),
         nccl_conf=tuple(line.strip() for line in lines("nccl-conf") if line.strip()[0] != "#"),
     )
+
+
+def _interface(line: str) -> str:
+    """Return an interface without the speed -1, which stands for one that is not known."""
+    return " ".join(word for word in line.split() if word != "-1")
 
 
 def _pairs(lines: Sequence[str]) -> dict[str, str]:

@@ -65,7 +65,7 @@ def detected(
     for one in usable:
         put_partition(draft, one, default, cluster, mine)
     put_preemptible(draft, usable, default)
-    put_qos(draft, cluster, mine, [one.partition for one in usable])
+    put_qos(draft, cluster, mine)
     limits.put_quotas(draft, cluster.associations)
     put_accounts(draft, cluster, mine, default.partition)
     put_unseen_network(draft, login.ports)

@@ -9,6 +9,8 @@ from orchestrator.fabric.network import Process
 
 # More processes than any job has on the nodes whose logs one reads at a time.
 _MOST_PROCESSES = 65536
+# More processes of one id are not compared with each other.
+_MOST_JOINED = 256
 # More different errors are not compared with each other.
 _MOST_TEXTS = 1000
 _VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
@@ -94,6 +96,8 @@ def _joined(processes: list[Process]) -> list[Process]:
 
     What begins most lines has the right name, and of two of them the longer one.
     """
+    if len(processes) > _MOST_JOINED:  # containers may give every rank the same id
+        return processes
     kept: list[Process] = []
     for process in sorted(processes, key=lambda p: (-p.clean, -len(p.host))):
         owner = next((other for other in kept if _torn(process, other)), None)

@@ -169,6 +169,7 @@ class Process:
     def _provider(self, line: Line) -> None:
         if match := _PROVIDER.match(line.message):
             self.provider = match["name"]
+            self._tell("provider", line)
             if match["nics"]:
                 self.nics = int(match["nics"])
 

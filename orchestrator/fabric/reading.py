@@ -5,6 +5,7 @@ that is asked here. So blocks without a word of interest are passed over by one 
 the other lines only the few that begin as those of interest do become text.
 """
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -67,7 +68,10 @@ def stream(path: Path, take: Take, *, most: int | None = None) -> int:
     reader = _Reader(take)
     read, carry = 0, b""
     with path.open("rb", buffering=0) as file:
-        while most is None or read < most:
+        # A log may grow faster than it is read. What tells no size is read to its end.
+        sizes = (os.fstat(file.fileno()).st_size or None, most)
+        end = min((size for size in sizes if size is not None), default=None)
+        while end is None or read < end:
             block = file.read(BLOCK_BYTES)
             if not block:
                 break

@@ -44,7 +44,10 @@ _PLUGIN = (
     "aws-ofi-nccl is not found: put libnccl-net.so into LD_LIBRARY_PATH, and mount it and its"
     " libfabric into the container"
 )
-_OVER_OFI = ("efa", "slingshot")
+# What libfabric has to use, by the kind of the network, and what goes over the kernel's sockets.
+PROVIDERS = {"efa": "efa", "slingshot": "cxi"}
+OVER_SOCKETS = ("tcp", "sockets", "udp")
+_OVER_OFI = tuple(PROVIDERS)
 
 
 def sockets(processes: Sequence[Process], promise: Promise | None) -> Reason:
@@ -78,6 +81,23 @@ def _socket_cause(process: Process, promise: Promise | None) -> tuple[str, str, 
         advice = f"NCCL_IB_HCA={env['NCCL_IB_HCA']} may match no adapter here. Else: {_DEVICES}"
         return "hca_filter", "NCCL_IB_HCA", advice, False
     return "no_ib_device", "no device", _DEVICES, True
+
+
+def other_provider(processes: Sequence[Process], promise: Promise | None) -> Reason:
+    """Return that libfabric does not use the network's own provider."""
+    first = _first(processes, "provider")
+    right = PROVIDERS.get(promise.kind) if promise else None
+    wanted = f"FI_PROVIDER={right}" if right else "FI_PROVIDER with the network's own"
+    return Reason(
+        kind="other_provider",
+        what=f"{_who(processes)} by libfabric's provider {first.provider}"
+        + (f", and {promise.kind} has {right}" if promise and right else ""),
+        advice=f"Look at `fi_info`: the driver, the device in the container, and libfabric's own"
+        f" libraries; {wanted} makes a missing one an error instead of a slow run",
+        line=first.told.get("provider", ""),
+        host=first.host,
+        rank=first.rank,
+    )
 
 
 def no_gdr(processes: Sequence[Process]) -> Reason:

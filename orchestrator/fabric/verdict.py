@@ -15,7 +15,17 @@ from orchestrator.fabric.clues import SETUP, Clue
 from orchestrator.fabric.hosts import Host
 from orchestrator.fabric.network import Process
 from orchestrator.fabric.promise import SOCKET, Promise
-from orchestrator.fabric.reasons import Reason, few_hcas, mixed_layers, no_gdr, other_net, sockets
+from orchestrator.fabric.reasons import (
+    OVER_SOCKETS,
+    PROVIDERS,
+    Reason,
+    few_hcas,
+    mixed_layers,
+    no_gdr,
+    other_net,
+    other_provider,
+    sockets,
+)
 
 Word = Literal["ok", "degraded", "no_gdr", "socket_fallback", "failed", "unknown"]
 # Verdicts on a network that works and is not what it should be.
@@ -195,6 +205,8 @@ def _network(
         return "ok", None, ()
     if bad := [p for p in told if p.network == SOCKET and not _meant(p, promise)]:
         return "socket_fallback", sockets(bad, promise), _some(bad, hosts)
+    if bad := [p for p in told if p.provider.startswith(OVER_SOCKETS)]:
+        return "socket_fallback", other_provider(bad, promise), _some(bad, hosts)
     wanted = promise is None or promise.gdr is not False
     if wanted and (bad := [p for p in told if p.has_gdr is False and p.network != SOCKET]):
         return "no_gdr", no_gdr(bad), _some(bad, hosts)
@@ -214,6 +226,9 @@ def _degraded(
         return "degraded", few_hcas(few, expected or 0, told, all_of=not some), some
     if mixed := [p for p in told if len(set((p.hcas or {}).values())) > 1]:
         return "degraded", mixed_layers(mixed[0], promise), ()
+    right = PROVIDERS.get(promise.kind, "") if promise else ""
+    if bad := [p for p in told if p.provider and not p.provider.startswith(right)]:
+        return "degraded", other_provider(bad, promise), _some(bad, hosts)
     if promise and (bad := [p for p in told if not promise.names(p.network)]):
         return "degraded", other_net(bad[0], promise), _some(bad, hosts)
     return None
@@ -248,9 +263,14 @@ def _notes(
     told: Sequence[Process], promise: Promise | None, gdr: bool | None, *, alone: bool
 ) -> list[str]:
     notes = []
-    if alone:
+    if not told:
+        notes.append(
+            "no line says which network NCCL uses: ranks on gloo write none; else run with"
+            " NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET"
+        )
+    elif alone:
         notes.append("all of it is on one node, so nothing goes between nodes")
-    elif told and gdr is None and (promise is None or promise.rdma):
+    elif gdr is None and (promise is None or promise.rdma):
         notes.append(
             "GPUDirect is not proven: no connection between nodes is in the log (NCCL_DEBUG=INFO,"
             " NCCL_DEBUG_SUBSYS=INIT,NET)"

@@ -7,6 +7,8 @@ variables in; what is left are plug-ins and sockets.
 import re
 from collections.abc import Iterator, Mapping
 
+from orchestrator.container import container as container_of
+from orchestrator.errors import SpecError
 from orchestrator.lint.case import Case, Setting
 from orchestrator.lint.rule import Hit, rule
 from orchestrator.profile import ContainerProfile
@@ -55,6 +57,24 @@ def _seen_inside(case: Case, *names: str) -> Iterator[Setting]:
     for one in case.named(*names):
         if one.inside is not False:
             yield one
+
+
+@rule(
+    "error",
+    why="the job's container cannot be started there",
+    do="correct it, or leave `container` out",
+    source="the site profile: container",
+)
+def container_refused(case: Case) -> Iterator[Hit]:
+    """A container on a site that starts none, or with options that its runtime does not take."""
+    if case.job is None:
+        return
+    try:
+        container_of(case.job.spec, case.profile)
+    except SpecError as problem:
+        key, _, why = str(problem).partition(": ")
+        why, _, do = why.partition("; ")
+        yield Hit(at=case.job.place(key), why=why, do=do or None)
 
 
 @rule(

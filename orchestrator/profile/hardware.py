@@ -8,7 +8,7 @@ from orchestrator.fields import Line, SbatchValue, Strict
 from orchestrator.topology import TopologyProfile, check_rails
 
 Count = Annotated[int, Field(ge=1, strict=True)]
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 # How GPUs are asked for. `none`: the nodes are exclusive and come with theirs. `forbidden`: the
 # same, and the site's submit plugin refuses a job that asks.

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from orchestrator.clouds import Cloud
 from orchestrator.fields import EnvVars, Line, SbatchValue, Strict
-from orchestrator.options import Option, Options
+from orchestrator.options import Forbidden, Options
 from orchestrator.profile.container import ContainerProfile
 from orchestrator.profile.hardware import (
     Count,
@@ -80,7 +80,7 @@ class SiteProfile(Strict):
     description: Line
     scheduler: Literal["slurm", "local"] = "slurm"
     extends: Line | None = None
-    source: tuple[Line, ...]
+    source: Annotated[tuple[Line, ...], Field(min_length=1)]
     checked: Line
     confidence: Confidence
     evidence: dict[str, Annotated[Evidence, BeforeValidator(_evidence)]] = Field(
@@ -101,7 +101,7 @@ class SiteProfile(Strict):
     account_form: Line | None = None
     constraint: SbatchValue | None = None
     options: Options = Field(default_factory=dict)
-    forbidden: dict[Option, Line] = Field(default_factory=dict)
+    forbidden: Forbidden = Field(default_factory=dict)
     srun: Options = Field(default_factory=dict)
     fabric: FabricProfile
     cloud: Cloud = "none"
@@ -114,7 +114,7 @@ class SiteProfile(Strict):
     scripts: tuple[Sourced, ...] = ()
     modules: tuple[Line, ...] = ()
     container: ContainerProfile | None = None
-    storage: dict[str, StorageProfile] = Field(default_factory=dict)
+    storage: dict[Line, StorageProfile] = Field(default_factory=dict)
     login: LoginProfile | None = None
     notes: tuple[Line, ...] = ()
 

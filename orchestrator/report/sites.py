@@ -1,6 +1,6 @@
 """Site profiles as a table, as a page, and fact by fact. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from orchestrator.fields import slurm_time
@@ -8,7 +8,7 @@ from orchestrator.profile import PreemptibleProfile, SiteProfile, Terms
 from orchestrator.report.columns import columns, fitted
 
 _HEAD = ("NAME", "GPU", "FABRIC", "PREEMPTION", "CHECKED", "SOURCE")
-_TIMES = ("time_limit", "min_time_limit", "default_time_limit")
+_TIMES = ("time_limit", "min_time_limit", "default_time_limit", "below_time_limit")
 
 
 def sites_json(profiles: Sequence[SiteProfile]) -> list[dict[str, Any]]:
@@ -103,10 +103,19 @@ def site_json(profile: SiteProfile) -> dict[str, Any]:
         "extends": profile.extends,
         "facts": [
             {"fact": fact, "value": _plain(fact, value), **_evidence(profile, fact)}
-            for fact, value in profile.told()
+            for fact, value in _single(profile)
         ],
         "notes": list(profile.notes),
     }
+
+
+def _single(profile: SiteProfile) -> Iterator[tuple[str, Any]]:
+    """Yield the facts, each quota or script of a list by itself."""
+    for fact, value in profile.told():
+        if isinstance(value, tuple | list) and any(isinstance(item, dict) for item in value):
+            yield from ((f"{fact}.{number}", item) for number, item in enumerate(value))
+        else:
+            yield fact, value
 
 
 def _evidence(profile: SiteProfile, fact: str) -> dict[str, Any]:
@@ -118,6 +127,8 @@ def _plain(fact: str, value: Any) -> Any:
     """Return a value as its file has it: times as Slurm writes them."""
     if isinstance(value, int) and fact.rpartition(".")[2] in _TIMES:
         return slurm_time(value)
+    if isinstance(value, dict):
+        return {key: _plain(key, item) for key, item in value.items()}
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -125,7 +136,7 @@ def site_details(profile: SiteProfile) -> str:
     """Return a profile as text: each fact, how far to trust it, and which source says so."""
     numbers = {source: number for number, source in enumerate(profile.source, start=1)}
     rows = [("FACT", "VALUE", "CONFIDENCE", "SOURCE")]
-    for fact, value in profile.told():
+    for fact, value in _single(profile):
         found = profile.evidence_of(fact)
         number = numbers.setdefault(found.source, len(numbers) + 1)
         shown = _shown(_plain(fact, value))

@@ -30,7 +30,6 @@ trap 'rm -rf -- "$local_dir"' EXIT
 note=$local_dir/notice
 export FSDPQ_LOCAL_DIR=$local_dir
 export FSDPQ_NOTICE_FILE=$note
-export FSDPQ_LOCAL_DIR=$local_dir
 export FSDPQ_NODE=$node
 # Whose metadata service the monitor asks for reclaims that the scheduler does not know of.
 export FSDPQ_CLOUD=none

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -86,6 +87,7 @@ def _profile(user: FsdpqUser, runtime: str) -> Path:
     data["container"] = {"runtime": runtime, "env": {"SET_INSIDE": HOSTILE}, **RUNTIMES[runtime]}
     data["env_container"] = {"LAUNCHED": "in a container"}
     data["env_host"] = {"LAUNCHED": "on the host"}
+    data["partitions"]["spot"]["grace_s"] = 30
     path = user.home / f"{runtime}.site.yaml"
     user.cluster.run(["sh", "-c", 'cat >"$0"', str(path)], input=yaml.safe_dump(data))
     return path
@@ -95,6 +97,8 @@ def _profile(user: FsdpqUser, runtime: str) -> Path:
 def test_a_run_in_a_container_is_preempted_and_comes_back(
     cluster: Cluster, site: FsdpqUser, runtime: str
 ) -> None:
+    # On a busy machine ten seconds are short for what is a process more in each hop of a signal.
+    cluster.apply(dataclasses.replace(cluster.config, grace_s=30))
     image = _image(site)
     run = site.submit(
         "boxed",

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from orchestrator.cli import main
+from orchestrator.cli import init, main
 from orchestrator.detect import looking
 from orchestrator.profile import load_profile
 from orchestrator.spec.job import load_job
@@ -112,7 +112,15 @@ def test_json_and_standard_output(slurm: Fake) -> None:
     assert named["path"] == str(own() / "mine.yaml")
 
 
-@pytest.mark.parametrize("name", ["../x", "/x", ".x", "", "-x"])
+def test_a_file_that_cannot_be_written_is_one_message(slurm: Fake, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = fsdpq("sites", "detect", "-o", str(tmp_path / "file" / "x.yaml"))
+    assert done.exit_code == 1
+    assert "x.yaml: cannot be written: " in done.stderr
+    assert "name a file in a folder of yours with -o" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", ".x", "", "-x", "a b", "a;b"])
 def test_names_that_lead_elsewhere(slurm: Fake, name: str) -> None:
     done = fsdpq("sites", "detect", f"--name={name}")
     assert (done.exit_code, own().exists()) == (1, False)
@@ -275,6 +283,18 @@ def test_mistakes(slurm: Fake, args: list[str], input: str | None, words: str) -
     done = fsdpq("init", *args, input=input)
     assert (done.exit_code, Path("job.yaml").exists()) == (1, False)
     assert words in done.stderr
+
+
+def test_a_wrong_answer_on_a_terminal_is_asked_for_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(["many", "9", "3"])
+    monkeypatch.setattr("click.prompt", lambda *_, **__: next(answers))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert init._nodes(init._Asker(yes=False), None, 4) == 3
+    said = capsys.readouterr().err
+    assert "--nodes: 'many' is no number of nodes, up to 4" in said
+    assert "--nodes: '9' is no number" in said
 
 
 def test_nobody_to_answer(slurm: Fake) -> None:

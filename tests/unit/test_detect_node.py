@@ -58,6 +58,7 @@ mlx5_3|1|4: ACTIVE|5: LinkUp|100 Gb/sec (4X EDR)|InfiniBand
 mlx5_bond_0|1|4: ACTIVE|5: LinkUp|25 Gb/sec (1X EDR)|Ethernet
 @@ interfaces
 eno1 up 25000 MTU 1500
+eno2 down -1 MTU 1500
 @@ limits
 l=64
 n=1048576
@@ -319,3 +320,8 @@ def test_the_probe_is_clean() -> None:
         [shellcheck, "--shell=bash", "-"], input=text, capture_output=True, text=True, check=False
     )
     assert done.stdout == ""
+
+
+def test_a_speed_that_is_not_known_is_left_out() -> None:
+    (one,) = nodes("0: @@ host\n0: n1\n0: @@ interfaces\n0: eno2 down -1 MTU 1500\n0: @@ end\n")
+    assert one.interfaces == ("eno2 down MTU 1500",)

@@ -280,7 +280,7 @@ def with_qos(*qos: Qos, own: Association, **changes: Any) -> Any:
     return dataclasses.replace(cluster, qos=qos, associations=(own,))
 
 
-def test_a_qos_gives_a_limit_only_where_it_is_the_smaller_one() -> None:
+def test_the_limits_of_the_qos_that_one_may_name() -> None:
     own = Association(account="lab", user="alice", qos=("short", "long", "longer"))
     found = profile(
         with_qos(
@@ -293,9 +293,9 @@ def test_a_qos_gives_a_limit_only_where_it_is_the_smaller_one() -> None:
     )
     assert set(found.qos) == {"short", "long", "longer"}
     assert (found.qos["short"].time_limit, found.qos["short"].max_gpus_per_user) == (3600, 16)
-    assert found.qos["long"].time_limit is None
-    assert "7-00:00:00" in str(found.qos["long"].note)
-    assert found.qos["longer"].time_limit == 7 * 86400
+    told = {name: (one.time_limit, one.beyond_partition) for name, one in found.qos.items()}
+    assert told["long"] == (7 * 86400, False)  # the partition's day holds all the same
+    assert told["longer"] == (7 * 86400, True)
 
 
 def test_the_limits_of_the_default_qos_hold() -> None:

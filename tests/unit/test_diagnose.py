@@ -48,6 +48,36 @@ def attempt(run: RunLayout, *hosts: str, number: int = 1) -> None:
         (files.nccl / f"{host}.7.log").write_text(text)
 
 
+OFI = [
+    "n1:7:7 [0] NCCL INFO NET/OFI Selected provider is {}, fabric is x (found 4 nics)",
+    "n1:7:7 [0] NCCL INFO Using network AWS Libfabric",
+]
+
+
+@pytest.mark.parametrize(
+    ("provider", "site", "verdict"),
+    [
+        ("efa", "aws-p5", "ok"),
+        ("tcp", "aws-p5", "socket_fallback"),
+        ("tcp;ofi_rxm", "aws-p5", "socket_fallback"),
+        ("sockets", "cscs-clariden", "socket_fallback"),
+        ("efa", "cscs-clariden", "degraded"),
+        ("cxi", "cscs-clariden", "ok"),
+    ],
+)
+def test_the_provider_of_libfabric_counts(
+    tmp_path: Path, provider: str, site: str, verdict: str
+) -> None:
+    """The network has the same name whether it is the fast one or TCP."""
+    log = tmp_path / "n1.7.log"
+    log.write_text("\n".join(OFI).format(provider) + "\n")
+    found = told(log, "--site", site)
+    assert (found["verdict"], found["provider"]) == (verdict, provider.partition(";")[0])
+    if verdict != "ok":
+        assert found["cause"]["kind"] == "other_provider"
+        assert "Selected provider" in found["cause"]["line"]
+
+
 # --- runs -------------------------------------------------------------------------------------
 
 
@@ -227,3 +257,35 @@ def test_a_file_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
     gone = of_paths([tmp_path]).sources[0]
     lost = type(gone)(path=tmp_path / "gone.log")
     assert examine([lost, *sources], None, more=ends([lost])).network == "Socket"
+
+
+def test_logs_that_say_nothing_of_the_network(tmp_path: Path) -> None:
+    """Such as those of ranks that use gloo."""
+    (tmp_path / "train.log").write_text("step 1 loss 2.0\n")
+    code, text = invoke("diagnose", tmp_path / "train.log")
+    assert code == 1
+    assert "ranks on gloo write none; else run with NCCL_DEBUG=INFO" in text
+
+
+def test_a_log_that_grows_while_it_is_read(tmp_path: Path) -> None:
+    """It is read as far as it went when it was opened."""
+    log = tmp_path / "n1.7.log"
+    line = "n1:7:7 [0] NCCL INFO Using network IB\n"
+    log.write_text(line)
+    lines: list[str] = []
+
+    def take(text: str, number: int, whole: bool) -> None:
+        lines.append(text)
+        with log.open("a") as file:
+            file.write(line)
+
+    assert stream(log, take) == len(line)
+    assert len(lines) == 1
+
+
+def test_many_processes_of_one_id(tmp_path: Path) -> None:
+    """In containers each rank may have the same one."""
+    log = tmp_path / "job.log"
+    hosts = 3000
+    log.write_text("".join(f"n{n}:7:7 [0] NCCL INFO Using network IB\n" for n in range(hosts)))
+    assert len(told(log)["hosts"]) == hosts

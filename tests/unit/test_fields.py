@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -428,3 +429,21 @@ def test_a_file_that_is_far_too_large_is_refused_at_once(tmp_path: Path) -> None
     path.write_text("args: [" + "x, " * 200_000 + "x]")
     with pytest.raises(SpecError, match="larger than 256 KiB"):
         read_yaml(path, error=SpecError)
+
+
+def test_a_pipe_and_a_device_without_an_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "zero.yaml").symlink_to("/dev/zero")
+    for name in ("pipe.yaml", "zero.yaml"):
+        with pytest.raises(SpecError, match="is no ordinary file"):
+            read_yaml(tmp_path / name, error=SpecError)
+
+
+def test_a_mistake_does_not_repeat_a_secret(tmp_path: Path) -> None:
+    class Job(Strict):
+        nodes: int
+
+    token = "hf_" + "a" * 30
+    with pytest.raises(SpecError) as caught:
+        validate(Job, {"nodes": token}, where=tmp_path / "job.yaml", error=SpecError)
+    assert "(given: (not shown))" in str(caught.value)

@@ -211,7 +211,7 @@ def test_what_a_site_does_not_want(name: str, left_out: set[str]) -> None:
         ("tacc-vista", {"mem_gib": 100}, "tacc-vista forbids --mem"),
         ("tacc-vista", {"sbatch": {"nodelist": "c1"}}, "jobs that name nodes are deleted"),
         ("nyu-torch-h200", {"partition": "h200_public"}, "not to name partitions"),
-        ("nyu-torch-h200", {"nodes": 4}, "gives a user (24)"),
+        ("nyu-torch-h200", {"nodes": 4}, "gives a user for time limits below 2-00:00:00 (24)"),
         ("isambard-ai", {"nodes": 9}, "gives an account (32)"),
         ("mila-h100", {"nodes": 2}, "short-unkillable gives a user (4)"),
         ("mila-a100l", {"partition": "main"}, "main gives a user (2)"),

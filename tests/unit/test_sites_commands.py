@@ -149,7 +149,7 @@ def test_show_as_text(own: Path) -> None:
         **SITE,
         "account_required": True,
         "options": {"exclusive": True},
-        "quotas": [{"gpus_per_user": 8, "note": "of all"}],
+        "quotas": [{"gpus_per_user": 8, "note": "of all"}, {"below_time_limit": "60"}],
         "partitions": {"p": {"time_limit": "90", "preempt": "off"}},
         "evidence": {"partitions": {"source": "scontrol", "confidence": "low"}},
         "notes": ["beware"],
@@ -160,7 +160,8 @@ def test_show_as_text(own: Path) -> None:
     assert lines[:2] == ["here: a cluster", "checked 2026-11-29"]
     assert "account_required yes own [1]" in lines
     assert "options.exclusive - own [1]" in lines
-    assert "quotas gpus_per_user: 8, note: of all own [1]" in lines
+    assert "quotas.0 gpus_per_user: 8, note: of all own [1]" in lines
+    assert "quotas.1 below_time_limit: 01:00:00 own [1]" in lines
     assert "partitions.p.time_limit 01:30:00 low [2]" in lines
     assert {"[1] nowhere", "[2] scontrol", "- beware"} <= set(lines)
     assert fsdpq("show", "fsdpq/sites/mine.yaml")[0] == out
@@ -169,5 +170,5 @@ def test_show_as_text(own: Path) -> None:
 @pytest.mark.usefixtures("own")
 def test_an_unknown_name_is_one_message() -> None:
     _, err = fsdpq("show", "nowhere", code=1)
-    assert err.startswith("Error: site: there is no profile 'nowhere'; shipped ones: ")
+    assert err.startswith("Error: site: there is no profile 'nowhere'. ")
     assert "Error: No such command" in fsdpq("shaw", code=2)[1]

@@ -185,7 +185,7 @@ class Cluster(Queue):
         """Let a host's cable carry ``rate`` and no more, such as "20mbit"; `reset` ends it."""
         self._hosts[name].throttle(rate)
 
-    def boot(self, *names: str, timeout: float = 60) -> None:
+    def boot(self, *names: str, timeout: float = 120) -> None:
         """Bring hosts back from whatever state; returns when Slurm takes them for idle."""
         self.revive(*names)
         self._wait_until_idle(*names, timeout=timeout)
@@ -199,7 +199,7 @@ class Cluster(Queue):
             if name in self.nodes:
                 self._hosts[name].start_slurmd()
 
-    def _wait_until_idle(self, *names: str, timeout: float = 60) -> None:
+    def _wait_until_idle(self, *names: str, timeout: float = 120) -> None:
         self.wait_for(lambda: self._idle(*names), timeout, f"idle: {', '.join(names)}")
 
     def _idle(self, *names: str) -> bool:
