@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn import functional
 from torch.optim import AdamW
 from torch.utils.checkpoint import checkpoint
@@ -221,6 +222,8 @@ def accelerated(shape: Shape, options: Options, device: torch.device) -> Step:
             layer.compile()
     optimizer = AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), fused=True)
     model, optimizer = accelerator.prepare(model, optimizer)
+    if not all(isinstance(parameter, DTensor) for parameter in model.parameters()):
+        raise RuntimeError("accelerate has not sharded the model")
 
     def step(batch: Batch) -> torch.Tensor:
         optimizer.zero_grad()
