@@ -19,7 +19,6 @@ from orchestrator.planner.shape import ModelShape
 from orchestrator.planner.workload import workload
 from orchestrator.spec.train import TrainSpec
 
-
 _OPTIONS = (
     "precision", "compile", "fp8", "loss_chunks", "cpu_offload", "prefetch",
     "reshard_after_forward", "accumulate", "deterministic",
@@ -147,6 +146,21 @@ def forecast(train: TrainSpec, config: Mapping[str, Any], place: Place, *, nodes
     )
 
 
+def spelled(options: Mapping[str, object]) -> str:
+    """Return keys and values as a job file has them.
+
+    >>> spelled({"mesh": {"replicate": 4, "shard": 8}, "compile": True})
+    'mesh: {replicate: 4, shard: 8}, compile: true'
+    """
+    return ", ".join(f"{key}: {_value(value)}" for key, value in options.items())
+
+
+def _value(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{spelled(value)}}}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _answer(seen: Forecast) -> str:
     gpu, smallest = seen.place.gpu, seen.smallest
     if gpu is None:
@@ -159,7 +173,7 @@ def _answer(seen: Forecast) -> str:
             f"It fits on no number of nodes up to 64 of {seen.place.per_node} x {gpu.name}: make"
             " the sequence or the model smaller"
         )
-    ways = ", ".join(f"{key}: {value}" for key, value in smallest.options.items())
+    ways = spelled(smallest.options)
     if smallest.nodes == 1:
         return f"Not for its memory: it fits on {node} with {ways}."
     if seen.nodes_min and seen.nodes_min <= smallest.nodes:
@@ -169,4 +183,4 @@ def _answer(seen: Forecast) -> str:
     return f"Yes: it takes {smallest.nodes} nodes at least, with {ways}."
 
 
-__all__ = ["Forecast", "forecast"]
+__all__ = ["Forecast", "forecast", "spelled"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from orchestrator.planner.forecast import Forecast
+from orchestrator.planner.forecast import Forecast, spelled
 from orchestrator.planner.gpus import GIB
 from orchestrator.planner.layouts import Layout
 
@@ -49,7 +49,7 @@ def _head(seen: Forecast) -> Iterator[str]:
     )
     yield (
         f"global batch {seen.train.global_batch} x {seen.train.data.seq_len} tokens; "
-        + ", ".join(f"{key}: {value}" for key, value in options.items())
+        + spelled(options)
     )
 
 
@@ -105,7 +105,7 @@ def _saves(seen: Forecast) -> Iterator[str]:
 
 
 def _layout(one: Layout) -> str:
-    options = ", ".join(f"{key}: {value}" for key, value in one.options.items())
+    options = spelled(one.options)
     fast = f"{one.speed.tokens_per_s_per_gpu:8,.0f} tokens/s/GPU" if one.speed else ""
     return f"  {fast}, {one.memory.peak / GIB:6.1f} GiB: {options}"
 
