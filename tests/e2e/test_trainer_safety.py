@@ -96,7 +96,8 @@ def everything(training: parts.Training) -> list[Any]:
 
 
 def full(value: Any) -> Any:
-    return value.full_tensor() if hasattr(value, "full_tensor") else value.clone()
+    # A single rank's whole tensor is its own memory.
+    return (value.full_tensor() if hasattr(value, "full_tensor") else value).clone()
 
 
 def same(one: list[Any], other: list[Any]) -> bool:
