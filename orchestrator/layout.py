@@ -21,6 +21,7 @@
   no-progress         how many attempts in a row stopped without a new step (batch shell)
   metrics.jsonl       one line a step, from rank 0
   saves.jsonl         one line a save, from rank 0, and one for each interval that `auto` chose
+  compiled/           what torch.compile made, for the next attempt
   checkpoints/step-N/ published checkpoints only
   attempts/N/         one start of the script; nodes/ and stacks/ in it say how far its ranks are,
                       bandwidth.json how fast they talk to one another
@@ -69,6 +70,11 @@ class AttemptLayout:
     def status(self) -> Path:
         """JSON from the workers: how the attempt ended, as they saw it."""
         return self.root / "status.json"
+
+    @property
+    def startup(self) -> Path:
+        """JSON from rank 0 of the reference trainer: what its start took, part by part."""
+        return self.root / "startup.json"
 
     @property
     def errors(self) -> Path:
@@ -235,6 +241,11 @@ class RunLayout:
     def metrics(self) -> Path:
         """One JSON line a step."""
         return self.root / "metrics.jsonl"
+
+    @property
+    def compiled(self) -> Path:
+        """What torch.compile made: a file for each local rank of the first node."""
+        return self.root / "compiled"
 
     @property
     def saves(self) -> Path:

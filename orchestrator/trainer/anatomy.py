@@ -13,7 +13,9 @@ def decoder_blocks(model: PreTrainedModel) -> dict[str, nn.Module]:
         SpecError: The model does not say, or has none.
     """
     kinds = set(model._no_split_modules or ())
-    blocks = {name: m for name, m in model.named_modules() if type(m).__name__ in kinds}
+    # fully_shard gives a module a class of its own, named after the old one.
+    kind = {name: type(m).__name__.removeprefix("FSDP") for name, m in model.named_modules()}
+    blocks = {name: m for name, m in model.named_modules() if kind[name] in kinds}
     if not blocks:
         raise SpecError(f"model: {type(model).__name__} names no decoder blocks to shard")
     return blocks

@@ -1,18 +1,29 @@
 """What rank 0 reports: metrics.jsonl, one line a step over all attempts, and a word on stdout.
 
 `step_s` is the time of the step, `blocked_s` the time since the step before it in this attempt: for
-saves and votes. `tokens_per_s` counts the tokens of all ranks.
+saves and votes. `tokens_per_s` counts the tokens of all ranks. `data_wait_s` is how long rank 0
+waited for its samples within the step, `skipped` how many steps so far changed nothing since loss
+or gradient was not finite; those of such a step are null. `mfu`, `peak_memory_gib` and
+`peak_reserved_gib` are rank 0's (see utilization.py), and null without a GPU. The first line
+after a save was published has `save`: its step, bytes, seconds, and for how many of them it blocked
+the training.
 
 A killed attempt may have logged steps after its last checkpoint; they are trained and logged again,
 so the same step can stand here twice, under two attempts. The later attempt is the true one.
 """
 
 import json
+import math
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+
+def finite(number: float) -> float | None:
+    """Return ``number``, or None where it is none: JSON has no word for it."""
+    return number if math.isfinite(number) else None
 
 
 class MetricsLog:
@@ -52,7 +63,7 @@ class Console:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._EVERY_S
-        self.say(
-            f"step {line['step']}: loss {line['loss']:.4f}, gradient norm {line['grad_norm']:.3f},"
-            f" {line['tokens_per_s']:,.0f} tokens/s"
-        )
+        loss, norm = line["loss"], line["grad_norm"]
+        sound = loss is not None and norm is not None
+        what = f"loss {loss:.4f}, gradient norm {norm:.3f}" if sound else "not finite, left out"
+        self.say(f"step {line['step']}: {what}, {line['tokens_per_s']:,.0f} tokens/s")

@@ -6,15 +6,27 @@ in bf16 most of the updates of a small learning rate round to nothing.
 """
 
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from orchestrator.errors import SpecError
 from orchestrator.spec.train import ModelSpec, TrainSpec
 from orchestrator.trainer.anatomy import decoder_blocks, ends
+from orchestrator.trainer.compiling import compile_blocks
 from orchestrator.trainer.corpus import VOCABULARY
+from orchestrator.trainer.loss import attach_loss
+from orchestrator.trainer.precision import to_float8
+from orchestrator.trainer.prefetch import prefetch
+from orchestrator.trainer.recompute import checkpoint_blocks
 from orchestrator.trainer.weights import fill, load_pretrained
 from orchestrator.trainer.world import World
 
@@ -31,11 +43,16 @@ def build_model(spec: TrainSpec, world: World, *, fresh: bool) -> PreTrainedMode
         SpecError: The model cannot be built from what the specification says.
     """
     model, template = build_on_meta(spec.model), build_on_meta(spec.model)
+    to_float8(model, spec)
+    attach_loss(model, spec)
+    checkpoint_blocks(model, spec)
+    compile_blocks(model, spec)
     shard(model, spec, world)
-    model.to_empty(device=world.device)
+    prefetch(model, spec)
+    _give_memory(model, spec, world)
     pretrained = spec.model.path
     draw = fresh and pretrained is None
-    fill(model, template, seed=spec.seed, buffers_only=not draw)
+    fill(model, template, seed=spec.seed, buffers_only=not draw, device=world.device)
     if fresh and pretrained is not None:
         load_pretrained(model, Path(pretrained))
     return model.train()
@@ -72,27 +89,39 @@ def shard(model: PreTrainedModel, spec: TrainSpec, world: World) -> None:
     The head is kept whole between forward and backward, as it is needed again at once. Where it
     shares its weight with the embedding, both must be in one group.
     """
-    policy = _policy(spec)
+    options: dict[str, Any] = {
+        "mesh": world.mesh,
+        "mp_policy": _policy(spec),
+        "offload_policy": _offload(spec, world),
+    }
     for block in decoder_blocks(model).values():
-        fully_shard(
-            block,
-            mesh=world.mesh,
-            mp_policy=policy,
-            reshard_after_forward=spec.reshard_after_forward,
-        )
-    fully_shard(ends(model), mesh=world.mesh, mp_policy=policy, reshard_after_forward=False)
-    fully_shard(
-        model,
-        mesh=world.mesh,
-        mp_policy=policy,
-        reshard_after_forward=spec.reshard_after_forward,
-    )
+        fully_shard(block, reshard_after_forward=spec.reshard_after_forward, **options)
+    fully_shard(ends(model), reshard_after_forward=False, **options)
+    fully_shard(model, reshard_after_forward=spec.reshard_after_forward, **options)
     for module in model.modules():
         if isinstance(module, FSDPModule):
             # Sums, not means: the loss is already divided by the tokens of all ranks. Plain sums
             # are also what both gloo and NCCL can do.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
+
+
+def _offload(spec: TrainSpec, world: World) -> OffloadPolicy:
+    if not spec.cpu_offload:
+        return OffloadPolicy()
+    return CPUOffloadPolicy(pin_memory=world.device.type == "cuda")
+
+
+def _give_memory(model: PreTrainedModel, spec: TrainSpec, world: World) -> None:
+    """Give the shards of ``model`` memory, and its buffers; both are filled later.
+
+    Buffers are used where the blocks compute, so they are on the GPU also where shards are not.
+    """
+    model.to_empty(device=torch.device("cpu") if spec.cpu_offload else world.device)
+    if spec.cpu_offload:
+        for module in model.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                setattr(module, name, buffer.to(world.device))
 
 
 def _policy(spec: TrainSpec) -> MixedPrecisionPolicy:

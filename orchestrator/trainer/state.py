@@ -22,6 +22,8 @@ class AppState:
         position: Samples used so far by all ranks together, over all epochs.
         fingerprint: Of the corpus that `position` counts in.
         seed: The run's.
+        skipped: How many of the steps changed nothing, since loss or gradient was not finite.
+        skipped_in_a_row: How many of the last ones.
     """
 
     model: nn.Module
@@ -32,6 +34,8 @@ class AppState:
     fingerprint: str
     step: int = 0
     position: int = 0
+    skipped: int = 0
+    skipped_in_a_row: int = 0
     loaded_fingerprint: str = ""
 
     def state_dict(self) -> dict[str, Any]:
@@ -44,6 +48,7 @@ class AppState:
             "rng": gather_states(self.world),
             "data": {"position": self.position, "fingerprint": self.fingerprint},
             "step": self.step,
+            "skipped": {"all": self.skipped, "in_a_row": self.skipped_in_a_row},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -56,9 +61,16 @@ class AppState:
         )
         self.scheduler.load_state_dict(state["scheduler"])
         self.step = state["step"]
+        self.skipped = state["skipped"]["all"]
+        self.skipped_in_a_row = state["skipped"]["in_a_row"]
         self.position = state["data"]["position"]
         restore_states(state["rng"], self.world, seed=self.seed, step=self.step)
         self.loaded_fingerprint = state["data"]["fingerprint"]
+
+    def count_skipped(self, *, skipped: bool) -> None:
+        """Count a step that changed nothing, or note one that did."""
+        self.skipped += skipped
+        self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
 
     def check_corpus(self) -> None:
         """Refuse to go on in another text than the position counts in.

@@ -4,12 +4,12 @@ Legend: B sequences of a micro-batch, L tokens of a sequence, V words of the voc
 """
 
 import math
+import time
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
-from torch.nn import functional
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel
@@ -32,11 +32,15 @@ class Result:
         loss: Mean over the tokens of the global batch, before the step.
         grad_norm: Norm of the whole gradient before clipping.
         lr: The learning rate of the step.
+        skipped: Loss or gradient was not finite, and the update was left out.
+        data_wait_s: How long this rank waited for its samples.
     """
 
     loss: float
     grad_norm: float
     lr: float
+    skipped: bool = False
+    data_wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,25 +97,56 @@ def train_step(training: Training) -> Result:
         FloatingPointError: Loss or gradient is no longer finite; nothing was changed.
     """
     spec, state = training.spec, training.state
-    loss = _accumulate(training)
-    dist.all_reduce(loss)
+    loss, data_wait_s = _accumulate(training)
     norm = _clip(training)
-    if not (math.isfinite(loss.item()) and math.isfinite(norm)):
-        raise FloatingPointError(
-            f"step {state.step + 1}: the loss is {loss.item()} and the gradient norm {norm}; lower"
-            " lr or clip_norm, or look at the samples of this step"
-        )
+    totals = torch.stack((loss, (~norm.isfinite()).double()))
+    dist.all_reduce(totals)  # one word of all ranks, on the loss as on whether the step is sound
+    bad = ~totals[0].isfinite() | (totals[1] > 0)
     lr = float(state.scheduler.get_last_lr()[0])
-    state.optimizer.step()
+    step_unless(bad, state.optimizer)
+    # The first time that the processor waits for the GPU: by now the whole step is in its queue.
+    values = torch.stack((totals[0], norm.double(), bad.double())).tolist()
+    result = Result(values[0], values[1], lr, bool(values[2]), data_wait_s)
+    if result.skipped:
+        _check_policy(result, spec, state)
+    state.count_skipped(skipped=result.skipped)
     state.scheduler.step()
     state.optimizer.zero_grad(set_to_none=True)
     state.step += 1
     state.position += spec.global_batch
-    return Result(loss=loss.item(), grad_norm=norm, lr=lr)
+    return result
 
 
-def _accumulate(training: Training) -> torch.Tensor:
-    """Add up the gradients of this rank's micro-batches; return its part of the mean loss."""
+def step_unless(bad: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """Take a step unless ``bad`` is true, which only the device knows yet.
+
+    Fused optimizers look at `found_inf`, as GradScaler sets it, in the kernel that would change
+    parameters; what they count goes back, too.
+    """
+    device = optimizer.param_groups[0]["params"][0].device
+    optimizer.found_inf = bad.float().to(device)  # type: ignore[attr-defined]
+    optimizer.step()
+    del optimizer.found_inf  # type: ignore[attr-defined]
+
+
+def _check_policy(result: Result, spec: TrainSpec, state: AppState) -> None:
+    what = (
+        f"step {state.step + 1}: the loss is {result.loss} and the gradient norm {result.grad_norm}"
+    )
+    advice = "lower lr or clip_norm, or look at the samples of this step"
+    if spec.nonfinite == "stop":
+        raise FloatingPointError(f"{what}; {advice}")
+    if state.skipped_in_a_row + 1 >= spec.nonfinite_limit:
+        raise FloatingPointError(
+            f"{what}; {spec.nonfinite_limit} steps in a row were like that; {advice}"
+        )
+
+
+def _accumulate(training: Training) -> tuple[torch.Tensor, float]:
+    """Add up the gradients of this rank's micro-batches.
+
+    Returns its part of the mean loss, and how many seconds it waited for samples.
+    """
     spec, world = training.spec, training.world
     batches = rank_positions(
         training.state.position,
@@ -122,31 +157,33 @@ def _accumulate(training: Training) -> torch.Tensor:
     )
     tokens = spec.global_batch * spec.data.seq_len
     total = torch.zeros((), dtype=torch.float64, device=world.device)
+    waited_s = 0.0
     for number, positions in enumerate(batches, start=1):
         last = number == len(batches)
         training.model.set_is_last_backward(last)
         training.model.set_requires_all_reduce(last)
         if spec.accumulate == "unsharded":
             training.model.set_requires_gradient_sync(last)
-        loss = _loss_sum(training, positions) / tokens
-        loss.backward()  # type: ignore[no-untyped-call]
+        began = time.perf_counter()
+        tokens_BL1 = _tokens(training, positions)
+        waited_s += time.perf_counter() - began
+        loss = training.model(
+            input_ids=tokens_BL1[:, :-1], targets=tokens_BL1[:, 1:], divisor=tokens
+        )
+        loss.backward()
         total += loss.detach()
-    return total
+    return total, waited_s
 
 
-def _loss_sum(training: Training, positions: Ids) -> torch.Tensor:
+def _tokens(training: Training, positions: Ids) -> torch.Tensor:
     windows = training.corpus.windows(training.sampler.ids(positions))
-    tokens_BL1 = torch.from_numpy(windows).to(training.world.device, non_blocking=True)
-    logits_BLV = training.model(input_ids=tokens_BL1[:, :-1]).logits
-    # Sums in fp32: in bf16 the loss of a long sequence would have two digits.
-    return functional.cross_entropy(
-        logits_BLV.float().flatten(0, 1), tokens_BL1[:, 1:].flatten(), reduction="sum"
-    )
+    return torch.from_numpy(windows).to(training.world.device, non_blocking=True)
 
 
-def _clip(training: Training) -> float:
+def _clip(training: Training) -> torch.Tensor:
+    """Clip the gradient; return its norm before that, the same on all ranks."""
     limit = training.spec.clip_norm or math.inf
     norm = torch.nn.utils.clip_grad_norm_(training.model.parameters(), limit)
     # Each rank holds a part of the norm: putting it together is collective.
     whole = norm.full_tensor() if isinstance(norm, DTensor) else norm
-    return float(whole.item())
+    return whole.to(training.world.device)

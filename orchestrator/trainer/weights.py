@@ -26,7 +26,12 @@ from orchestrator.trainer.anatomy import decoder_blocks
 
 @torch.no_grad()
 def fill(
-    model: PreTrainedModel, template: PreTrainedModel, *, seed: int, buffers_only: bool
+    model: PreTrainedModel,
+    template: PreTrainedModel,
+    *,
+    seed: int,
+    buffers_only: bool,
+    device: torch.device,
 ) -> None:
     """Give ``model`` its first weights, and the buffers that no checkpoint holds.
 
@@ -39,12 +44,12 @@ def fill(
             the other, initialised as Hugging Face does, copied from, and dropped again.
         seed: The run's.
         buffers_only: The weights come from elsewhere.
+        device: Where they are drawn, wherever they are kept: other devices draw other numbers.
 
     Raises:
         SpecError: A module's buffers cannot be computed.
     """
     targets = {} if buffers_only else dict(model.named_parameters())  # a tied one stands here once
-    device = next(model.parameters()).device
     for name, part in _parts(template):
         wanted = [key for key, _ in part.named_parameters() if f"{name}.{key}" in targets]
         if not wanted and not any(True for _ in part.buffers()):

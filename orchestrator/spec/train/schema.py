@@ -12,16 +12,17 @@ from pydantic import Field, model_validator
 
 from orchestrator.counts import Count, Seed, WholeNumber
 from orchestrator.errors import SpecError
-from orchestrator.fields import Strict, validate
+from orchestrator.fields import validate
 from orchestrator.spec.train.checkpoint import CheckpointSpec
 from orchestrator.spec.train.data import DataSpec
 from orchestrator.spec.train.mesh import Mesh, MeshSpec
 from orchestrator.spec.train.model import ModelSpec
 from orchestrator.spec.train.numbers import Beta, Fraction, PositiveFloat
+from orchestrator.spec.train.parallel import ParallelSpec, SafetySpec
 from orchestrator.spec.train.timeouts import TimeoutSpec
 
 
-class TrainSpec(Strict):
+class TrainSpec(ParallelSpec, SafetySpec):
     """What the reference trainer does."""
 
     model: ModelSpec
@@ -37,7 +38,6 @@ class TrainSpec(Strict):
     weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
     betas: tuple[Beta, Beta] = (0.9, 0.95)
     clip_norm: PositiveFloat | None = 1.0
-    precision: Literal["bf16", "fp32"] = "bf16"
     mesh: Mesh = MeshSpec()
     reshard_after_forward: bool = True
     # "unsharded" saves a reduce-scatter per micro-batch and costs the whole gradient in fp32 on
