@@ -28,6 +28,9 @@ class Workload:
         fused_loss: Whether softmax and loss are compiled into one, so no fp32 logits exist.
         loss_rows: Tokens whose logits exist at once; all of them, if the loss is taken whole.
         prefetch: Blocks that are gathered ahead; 0 is PyTorch's own order.
+        fused_attention: Whether SDPA has a kernel for it. Without one it takes the products one by
+            one, as `eager` does. CUDA has none in fp32 where groups of heads share their keys
+            (flash attention is of half precision; the memory-efficient one has no `enable_gqa`).
         rank: Of LoRA; 0 where all parameters are trained.
         adapted: The projections that LoRA adapts.
     """
@@ -49,6 +52,7 @@ class Workload:
     offload: bool = False
     deterministic: bool = True
     prefetch: int = 0
+    fused_attention: bool = True
     rank: int = 0
     adapted: tuple[str, ...] = ()
 
@@ -61,6 +65,11 @@ class Workload:
     def world_size(self) -> int:
         """Number of ranks."""
         return self.replicate * self.shard
+
+    @property
+    def all_scores(self) -> bool:
+        """Whether attention holds a number for each head and each two tokens of a sequence."""
+        return self.attention == "eager" or not self.fused_attention
 
     @property
     def in_parts(self) -> bool:
@@ -95,6 +104,7 @@ def workload(spec: TrainSpec, shape: ModelShape, *, world_size: int) -> Workload
         offload=spec.cpu_offload,
         deterministic=spec.deterministic,
         prefetch=spec.prefetch,
+        fused_attention=spec.precision == "bf16" or shape.kv_heads == shape.heads,
         rank=rank,
         adapted=adapted,
     )
