@@ -1,10 +1,10 @@
 """What fsdpq's trainer is measured against: the same model and step, as others write them.
 
 `PlainLlama` is a Llama in plain PyTorch, of the kind that torchtitan trains: nn.RMSNorm, rotary
-embedding by complex numbers, SDPA. `plain_step` does what torchtitan's train step does, in the same
-order: blocks compiled one by one, `fully_shard` per block, loss compiled and divided by the tokens,
-`clip_grad_norm_`, fused AdamW, and no waiting for the GPU between steps. It is a loop of this
-project's own, not torchtitan.
+embedding by complex numbers, SDPA. A step of `plain` does what torchtitan's train step does, in the
+same order: blocks compiled one by one, `fully_shard` per block, loss compiled and divided by the
+tokens, `clip_grad_norm_`, fused AdamW, and no waiting for the GPU between steps. It is a loop of
+this project's own; torchtitan itself is in `titan`.
 """
 
 import importlib
