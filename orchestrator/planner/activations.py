@@ -112,10 +112,14 @@ def _eager(shape: ModelShape, work: Workload) -> Iterator[tuple[str, float]]:
         yield from _norm("norm2b", hidden, shape, work, out=False)
     for name in work.adapted:
         yield f"{name}.low", float(width * work.rank)
+        if work.dropout:  # what is left of the input, and a byte a number that says which
+            yield f"{name}.dropped", (width + 1.0) * shape.projections[name][0]
 
 
 def _feeds(work: Workload, *names: str) -> bool:
     """Return whether the input of one of these projections is needed for a weight's gradient."""
+    if work.rank and work.dropout:
+        return False  # that of an adapter is a copy of it
     return not work.rank or any(name in work.adapted for name in names)
 
 
