@@ -220,17 +220,26 @@ def _attention_backward(shape: ModelShape, work: Workload, *, processors: int) -
     Flash attention adds up the gradient of the queries in fp32; to be deterministic each of
     several groups of processors has a sum of its own (PyTorch, flash_api.cpp, mha_bwd).
     """
-    width, grouped = work.width, shape.kv_heads < shape.heads
-    gradients = width * (shape.hidden + 2 * shape.query_width + 2 * shape.kv_width)
-    if grouped and not work.all_scores:
-        gradients += 2 * width * shape.query_width
     if work.all_scores:
-        sums = 3 * 4.0 * shape.heads * work.seq_len
-    else:
-        splits = -(-processors // (work.batch * shape.heads)) if work.deterministic else 1
-        sums = 4.0 * splits * shape.query_width
+        return work.tokens * _scores_backward(shape, work)
+    width = work.width
+    gradients = width * (shape.hidden + 2 * shape.query_width + 2 * shape.kv_width)
+    if shape.kv_heads < shape.heads:
+        gradients += 2 * width * shape.query_width
+    splits = -(-processors // (work.batch * shape.heads)) if work.deterministic else 1
+    sums = 4.0 * splits * shape.query_width
     # Norms of queries and keys have four numbers in fp32 for each, once what attention itself had
     # saved is gone.
     gone = 2 * width * (shape.query_width + shape.kv_width)
     norms = 16.0 * shape.query_width + 2 * width * shape.hidden - gone if shape.qk_norm else 0.0
     return work.tokens * max(gradients + sums, norms)
+
+
+def _scores_backward(shape: ModelShape, work: Workload) -> float:
+    """Return the same in bytes per token, where softmax has its own backward.
+
+    The gradients of what softmax gives and of what goes in, in fp32; of its cast to bf16 nothing is
+    left by then.
+    """
+    cast = work.width if work.width < 4 else 0
+    return (8.0 - cast) * shape.heads * work.seq_len + work.width * shape.hidden
