@@ -101,9 +101,7 @@ def _communicators(work: Workload) -> int:
 
 
 def _reserved(all_moments: list[Moment], *, compiled: bool) -> float:
-    default = max(
-        one.total - one.gathered - one.scattered + one.unused for one in all_moments
-    )
+    default = max(one.total - one.gathered - one.scattered + one.unused for one in all_moments)
     gathered = max(one.gathered for one in all_moments)
     scattered = max(one.scattered for one in all_moments)
     lost = _FRAGMENTATION_COMPILED if compiled else _FRAGMENTATION

@@ -182,7 +182,9 @@ def _gathering(sizes: _Sizes) -> Iterator[_Now]:
     shape, state = sizes.shape, sizes.state
     buffer = sizes.buffer(state.block) + sizes.buffer(state.ends) + sizes.copies(state.ends)
     if shape.tied:  # the ends come first, and a block then
-        yield _Now(name="gathering of the first block", whole=sizes.whole(state.ends), buffer=buffer)
+        yield _Now(
+            name="gathering of the first block", whole=sizes.whole(state.ends), buffer=buffer
+        )
     else:
         yield _Now(
             name="gathering of the head",

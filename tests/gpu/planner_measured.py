@@ -3,8 +3,8 @@
     python -m tests.gpu.planner_measured
 
 prints the table that stands in RESULTS.md, without a GPU and without torch. Measured with torch
-2.11.0+cu130, NCCL 2.28.9, NVLink multicast off, by `python -m tests.gpu.planner` on 2026-11-30; what
-`python -m tests.gpu.speed` gave the same day stands in FROM_SPEED.
+2.11.0+cu130, NCCL 2.28.9, NVLink multicast off, by `python -m tests.gpu.planner` on 2026-11-30;
+what `python -m tests.gpu.speed` gave the same day stands in FROM_SPEED.
 """
 
 from collections.abc import Iterator

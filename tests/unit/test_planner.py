@@ -268,7 +268,7 @@ def test_lora_keeps_the_moments_of_its_adapters_alone() -> None:
 
 
 def test_the_measured_step_of_a_billion_parameters() -> None:
-    """Measured on 2 H200: 40.2 GiB of tensors with all logits, 0.296 s, a checkpoint of 12.3 GiB."""
+    """Measured on 2 H200: 40.2 GiB with all logits, 0.296 s, a checkpoint of 12.3 GiB."""
     config = {
         **LLAMA_8B,
         "vocab_size": 32000,
@@ -309,7 +309,7 @@ def test_copies_of_a_shard_are_saved_by_one_of_their_ranks() -> None:
 
 
 def test_fp8_is_refused_where_the_gpu_has_none() -> None:
-    eight = {"fp8": "rowwise", "compile": True}
+    eight: dict[str, Any] = {"fp8": "rowwise", "compile": True}
     assert seen(on="H200", **eight).options["fp8"] == "rowwise"
     with pytest.raises(SpecError, match="needs a Hopper GPU"):
         seen(on="A100-80", **eight)
