@@ -25,6 +25,7 @@ class BlockBytes:
         mlp: Part of `kept` and `again` that its backward has freed once it comes to attention.
         working: Beside all of it, while the MLP's backward is under way.
         attention: The same, while that of attention is.
+        forward: Beside what the blocks keep, at the height of the last one's forward.
     """
 
     kept: float
@@ -32,6 +33,7 @@ class BlockBytes:
     mlp: float
     working: float
     attention: float
+    forward: float
 
 
 def block_bytes(shape: ModelShape, work: Workload, *, processors: int = 132) -> BlockBytes:
@@ -53,6 +55,7 @@ def block_bytes(shape: ModelShape, work: Workload, *, processors: int = 132) -> 
         mlp=work.tokens * mlp,
         working=work.tokens * _mlp_backward(shape, work),
         attention=_attention_backward(shape, work, processors=processors),
+        forward=work.tokens * max(3 * work.width * shape.hidden, _scores(shape, work) - mlp),
     )
 
 
@@ -66,17 +69,28 @@ def saved_per_token(shape: ModelShape, work: Workload) -> Tensors:
     eager = dict(_eager(shape, work))
     if not work.compiled:
         return eager
-    width = work.width * shape.hidden
-    dropped = ("fp32", "scaled", "norm1.rms", "silu", "scores")
+    width = float(work.width * shape.hidden)
+    dropped = ("fp32", "scaled", "norm1.rms", "silu", "scores", *_cast_again(work))
     kept = {name: size for name, size in eager.items() if not name.endswith(dropped)}
     # Norms and the activation are computed again from what goes in; residuals too.
     extra = {"input": width, "attention.residual": width}
+    if work.all_scores:  # what goes into softmax, its maxima and sums, and what comes out
+        extra["scores"] = 2 * _scores(shape, work) + 8.0 * shape.heads
     if shape.qk_norm:
         extra |= {
             "q.before": work.width * shape.query_width,
             "k.before": work.width * shape.kv_width,
         }
     return kept | extra
+
+
+def _cast_again(work: Workload) -> tuple[str, ...]:
+    """Return the inputs of products that FP8 need not keep.
+
+    Their casts for the weights' gradients are computed again, like the norms and the activation
+    that they are of. An adapter's product is in bf16, and needs its input as it is.
+    """
+    return () if work.fp8 == "off" or work.rank else ("norm1.out", "norm2.out", "product")
 
 
 def _eager(shape: ModelShape, work: Workload) -> Iterator[tuple[str, float]]:
@@ -98,10 +112,14 @@ def _eager(shape: ModelShape, work: Workload) -> Iterator[tuple[str, float]]:
         yield from _norm("norm2b", hidden, shape, work, out=False)
     for name in work.adapted:
         yield f"{name}.low", float(width * work.rank)
+        if work.dropout:  # what is left of the input, and a byte a number that says which
+            yield f"{name}.dropped", (width + 1.0) * shape.projections[name][0]
 
 
 def _feeds(work: Workload, *names: str) -> bool:
     """Return whether the input of one of these projections is needed for a weight's gradient."""
+    if work.rank and work.dropout:
+        return False  # that of an adapter is a copy of it
     return not work.rank or any(name in work.adapted for name in names)
 
 
@@ -125,13 +143,14 @@ def _head_norms(shape: ModelShape, work: Workload) -> Iterator[tuple[str, float]
 
 def _attention(shape: ModelShape, work: Workload) -> Iterator[tuple[str, float]]:
     """Yield queries, keys, values after rotation, and what attention saves of its own."""
-    width, eager = work.width, work.attention == "eager"
-    # The eager one repeats keys and values for each group of queries.
-    kv_width = shape.query_width if eager else shape.kv_width
+    width = work.width
+    # Without a kernel for it keys and values are repeated for each group of queries.
+    kv_width = shape.query_width if work.all_scores else shape.kv_width
     yield "q", float(width * shape.query_width)
     yield "k", float(width * kv_width)
     yield "v", float(width * kv_width)
-    if eager:
+    if work.all_scores:
+        # Softmax gives fp32, which is cast.
         yield "softmax.scores", (4.0 + width if width != 4 else 4.0) * shape.heads * work.seq_len
         if _feeds(work, "o_proj"):
             yield "out", float(width * shape.query_width)
@@ -147,7 +166,9 @@ def _kept(saved: Tensors, shape: ModelShape, work: Workload) -> Tensors:
     first: Tensors = {"input": float(work.width * shape.hidden)}
     if work.checkpointing == "full":
         return first
-    attention = {name: saved[name] for name in ("out", "lse") if name in saved}
+    # Attention without a kernel of its own is no operator that the policy knows.
+    names = () if work.all_scores else ("out", "lse")
+    attention = {name: saved[name] for name in names}
     return first | attention | dict(_every_second(shape, work))
 
 
@@ -160,6 +181,8 @@ def _every_second(shape: ModelShape, work: Workload) -> Iterator[tuple[str, floa
         if name in work.adapted:
             products += [(f"{name}.low", work.rank), (f"{name}.high", shape.projections[name][1])]
     for name, size in products[::2]:
+        if name == "down" and work.compiled:
+            continue  # nothing needs it again, and compiled code does not hold what nothing needs
         yield name, float(work.width * size * max(shape.experts_per_token, 1))
 
 
@@ -170,7 +193,26 @@ def _mlp_backward(shape: ModelShape, work: Workload) -> float:
     product itself is no longer needed.
     """
     wide = shape.intermediate * max(shape.experts_per_token, 1)
+    if work.fp8 != "off":
+        return work.width * (shape.hidden + 2 * wide) + _casts(shape, work, wide)
     return work.width * (shape.hidden + (2 if _feeds(work, "down_proj") else 3) * wide)
+
+
+def _casts(shape: ModelShape, work: Workload, wide: int) -> float:
+    """Return the bytes per token of casts to FP8 that are there at that height, one a number.
+
+    With row-wise scales each gradient is cast along one axis for the gradient of the input, and
+    along the other for that of the weight: Inductor makes all four casts of gate's and up's
+    gradients at once, and keeps two numbers in bf16 beside them. With one scale there is a cast
+    less. What of the hidden width is there follows from two measurements (1.1 B on H200).
+    """
+    one_scale = work.fp8 == "tensorwise"
+    return 3.0 * wide + shape.hidden if one_scale else 4.0 * wide + 3 * shape.hidden
+
+
+def _scores(shape: ModelShape, work: Workload) -> float:
+    """Return the bytes per token of the scores before softmax, where there are any."""
+    return float(work.width * shape.heads * work.seq_len) if work.all_scores else 0.0
 
 
 def _attention_backward(shape: ModelShape, work: Workload, *, processors: int) -> float:
@@ -179,17 +221,26 @@ def _attention_backward(shape: ModelShape, work: Workload, *, processors: int) -
     Flash attention adds up the gradient of the queries in fp32; to be deterministic each of
     several groups of processors has a sum of its own (PyTorch, flash_api.cpp, mha_bwd).
     """
-    width, grouped = work.width, shape.kv_heads < shape.heads
+    if work.all_scores:
+        return work.tokens * _scores_backward(shape, work)
+    width = work.width
     gradients = width * (shape.hidden + 2 * shape.query_width + 2 * shape.kv_width)
-    if grouped and work.attention != "eager":
+    if shape.kv_heads < shape.heads:
         gradients += 2 * width * shape.query_width
-    if work.attention == "eager":
-        sums = 3 * 4.0 * shape.heads * work.seq_len
-    else:
-        splits = -(-processors // (work.batch * shape.heads)) if work.deterministic else 1
-        sums = 4.0 * splits * shape.query_width
+    splits = -(-processors // (work.batch * shape.heads)) if work.deterministic else 1
+    sums = 4.0 * splits * shape.query_width
     # Norms of queries and keys have four numbers in fp32 for each, once what attention itself had
     # saved is gone.
     gone = 2 * width * (shape.query_width + shape.kv_width)
     norms = 16.0 * shape.query_width + 2 * width * shape.hidden - gone if shape.qk_norm else 0.0
     return work.tokens * max(gradients + sums, norms)
+
+
+def _scores_backward(shape: ModelShape, work: Workload) -> float:
+    """Return the same in bytes per token, where softmax has its own backward.
+
+    The gradients of what softmax gives and of what goes in, in fp32; of its cast to bf16 nothing is
+    left by then.
+    """
+    cast = work.width if work.width < 4 else 0
+    return (8.0 - cast) * shape.heads * work.seq_len + work.width * shape.hidden

@@ -29,12 +29,14 @@ class Moment:
         kinds: Bytes by kind.
         gathered: Those of them that are in the pool of the stream that gathers.
         scattered: Those that are in the pool of the stream that scatters gradients.
+        unused: Bytes of the default stream's pool, beside `kinds`, that nothing fits into.
     """
 
     name: str
     kinds: dict[str, float]
     gathered: float = 0.0
     scattered: float = 0.0
+    unused: float = 0.0
 
     @property
     def total(self) -> float:
@@ -53,6 +55,7 @@ class _Now:
         sending: The fp32 copy of gradients that are being scattered.
         received: This rank's part of those.
         own: Gradients before they are scattered.
+        unused: What lies between, too small for what is asked for.
     """
 
     name: str
@@ -64,6 +67,7 @@ class _Now:
     own: float = 0.0
     activations: float = 0.0
     logits: float = 0.0
+    unused: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,13 @@ class _Sizes:
         """Return the buffer that a group is gathered into; a single rank needs none."""
         return self.whole(group) if self.work.shard > 1 else 0.0
 
+    def copies(self, group: Group) -> float:
+        """Return a rank's part of a group as it comes from host memory: in fp32, and cast."""
+        if not self.work.offload:
+            return 0.0
+        cast = self.work.width if self.work.width < 4 else 0
+        return (4.0 + cast) * group.whole / self.work.shard
+
     @property
     def saved(self) -> float:
         """Return what all blocks and the last norm have saved by the end of the forward."""
@@ -109,7 +120,7 @@ def moments(shape: ModelShape, work: Workload, *, processors: int) -> Iterator[M
         processors: Streaming multiprocessors of the GPU.
     """
     sizes = _sizes(shape, work, processors)
-    for now in (*_forward(sizes), *_loss(sizes), *_backward(sizes)):
+    for now in (*_forward(sizes), *_gathering(sizes), *_loss(sizes), *_backward(sizes)):
         yield _moment(now, sizes)
 
 
@@ -130,11 +141,12 @@ def _moment(now: _Now, sizes: _Sizes) -> Moment:
     work, state = sizes.work, sizes.state
     sent, sums, sending = 4.0 * now.done / work.shard, 0.0, now.sending
     if work.micro_batches > 1:  # the last one counts, with the gradients of those before it
-        sent = 0.0 if work.unsharded_sums else state.gradients
-        sums = 4.0 * state.trained if work.unsharded_sums else 0.0
-        if not sending and not work.unsharded_sums:
+        if work.unsharded_sums:
+            sums = 4.0 * (state.trained - now.done)
+        else:
+            sent = state.gradients
             # Only the last backward of a step lets go of the last buffer it scattered from.
-            sending = 4.0 * (state.first.trained or state.ends.trained)
+            sending = sending or 4.0 * (state.first.trained or state.ends.trained)
     there = 0.0 if work.offload else 1.0
     scattered = there * sent + now.received
     return Moment(
@@ -150,6 +162,7 @@ def _moment(now: _Now, sizes: _Sizes) -> Moment:
         },
         gathered=now.buffer,
         scattered=scattered,
+        unused=now.unused,
     )
 
 
@@ -159,9 +172,26 @@ def _forward(sizes: _Sizes) -> Iterator[_Now]:
         name="forward of the last block",
         whole=sizes.whole(state.ends if shape.tied else state.first)
         + (sizes.open_blocks or sizes.whole(state.block)),
-        buffer=max(2, work.prefetch + 1) * sizes.buffer(state.block),
-        activations=shape.layers * block.kept + block.again + 3 * sizes.hidden,
+        buffer=max(2, work.prefetch + 1) * sizes.buffer(state.block) + sizes.copies(state.block),
+        activations=shape.layers * block.kept + block.again + block.forward,
     )
+
+
+def _gathering(sizes: _Sizes) -> Iterator[_Now]:
+    """Yield the gathering of the largest group, while the buffer of a block is still there."""
+    shape, state = sizes.shape, sizes.state
+    buffer = sizes.buffer(state.block) + sizes.buffer(state.ends) + sizes.copies(state.ends)
+    if shape.tied:  # the ends come first, and a block then
+        yield _Now(
+            name="gathering of the first block", whole=sizes.whole(state.ends), buffer=buffer
+        )
+    else:
+        yield _Now(
+            name="gathering of the head",
+            whole=sizes.whole(state.first) + (sizes.open_blocks or sizes.whole(state.block)),
+            buffer=buffer,
+            activations=shape.layers * sizes.block.kept + sizes.hidden,
+        )
 
 
 def _loss(sizes: _Sizes) -> Iterator[_Now]:
@@ -220,6 +250,9 @@ def _whole_loss(sizes: _Sizes, *, whole: float, buffer: float) -> Iterator[_Now]
         activations=sizes.saved,
         # Log-softmax, its gradient and that of the logits.
         logits=words * (2.0 * work.width if work.fused_loss else 12.0),
+        # Into the place of the logits and of those in fp32, side by side, one of the two gradients
+        # fits, and the rest of it stays empty.
+        unused=0.0 if work.fused_loss or work.width == 4 else work.width * words,
     )
 
 

@@ -15,10 +15,11 @@ _OF_LINK = 0.75
 _OF_HCA = 0.85
 # How much of the communication goes on while the GPU computes, and so costs no time.
 _HIDDEN = 0.9
-# More time for recomputing: a forward is a third of a step; half of it is products that are kept.
-_AGAIN = {"off": 1.0, "selective": 1.12, "full": 4 / 3}
-# Deterministic kernels; measured on H200 (0.333 s instead of 0.311 s).
-_DETERMINISTIC = 1.07
+# More time for recomputing, which is a third at most: a forward is a third of a step. Measured on
+# H200, eager: selective 1.19 (1.1 B) and 1.06 (3.2 B), full 1.25 (1.1 B).
+_AGAIN = {"off": 1.0, "selective": 1.12, "full": 1.25}
+# Deterministic kernels; measured on H200 (0.333 s instead of 0.296 s).
+_DETERMINISTIC = 1.12
 # An HCA's rate where a profile names the fabric and no rate, in Gbit/s.
 _GBITS = {"infiniband": 200.0, "roce": 200.0, "efa": 100.0, "slingshot": 200.0, "omnipath": 100.0}
 _SLOW_GBITS = 25.0
@@ -103,7 +104,8 @@ def speed(shape: ModelShape, work: Workload, gpu: Gpu, net: Network, *, per_node
     )
 
 
-# Host memory's bandwidth for an optimizer on the processor, and PCIe's; bytes a second.
+# Host memory's bandwidth for an optimizer on the processor, and PCIe's; bytes a second. A guess for
+# several threads a rank: with one (OMP_NUM_THREADS=1), 0.35 B on 2 H200 took 0.6 s, 8e9 a second.
 _HOST_BYTES_S = 40e9
 
 

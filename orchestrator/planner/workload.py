@@ -28,7 +28,11 @@ class Workload:
         fused_loss: Whether softmax and loss are compiled into one, so no fp32 logits exist.
         loss_rows: Tokens whose logits exist at once; all of them, if the loss is taken whole.
         prefetch: Blocks that are gathered ahead; 0 is PyTorch's own order.
+        fused_attention: Whether SDPA has a kernel for it. Without one it takes the products one by
+            one, as `eager` does. CUDA has none in fp32 where groups of heads share their keys
+            (flash attention is of half precision; the memory-efficient one has no `enable_gqa`).
         rank: Of LoRA; 0 where all parameters are trained.
+        dropout: Whether what goes into adapters is dropped out in part.
         adapted: The projections that LoRA adapts.
     """
 
@@ -49,7 +53,9 @@ class Workload:
     offload: bool = False
     deterministic: bool = True
     prefetch: int = 0
+    fused_attention: bool = True
     rank: int = 0
+    dropout: bool = False
     adapted: tuple[str, ...] = ()
 
     @property
@@ -61,6 +67,11 @@ class Workload:
     def world_size(self) -> int:
         """Number of ranks."""
         return self.replicate * self.shard
+
+    @property
+    def all_scores(self) -> bool:
+        """Whether attention holds a number for each head and each two tokens of a sequence."""
+        return self.attention == "eager" or not self.fused_attention
 
     @property
     def in_parts(self) -> bool:
@@ -76,7 +87,7 @@ def workload(spec: TrainSpec, shape: ModelShape, *, world_size: int) -> Workload
     """
     replicate, shard = mesh_shape(spec, world_size)
     tokens = spec.micro_batch * spec.data.seq_len
-    rank, adapted = _lora(getattr(spec, "lora", None))
+    rank, adapted, dropout = _lora(getattr(spec, "lora", None))
     return Workload(
         batch=spec.micro_batch,
         seq_len=spec.data.seq_len,
@@ -95,17 +106,19 @@ def workload(spec: TrainSpec, shape: ModelShape, *, world_size: int) -> Workload
         offload=spec.cpu_offload,
         deterministic=spec.deterministic,
         prefetch=spec.prefetch,
+        fused_attention=spec.precision == "bf16" or shape.kv_heads == shape.heads,
         rank=rank,
+        dropout=dropout,
         adapted=adapted,
     )
 
 
-def _lora(given: Any) -> tuple[int, tuple[str, ...]]:
-    """Return rank and targets of `train.lora`, whatever kind of object holds them."""
-    if not given:
-        return 0, ()
+def _lora(given: Any) -> tuple[int, tuple[str, ...], bool]:
+    """Return rank, targets and dropout of `train.lora`, whatever kind of object holds them."""
+    if given is None:
+        return 0, (), False
     asked = given if isinstance(given, Mapping) else vars(given)
     targets = asked.get("target_modules") or asked.get("targets") or _ADAPTED
     words = (targets,) if isinstance(targets, str) else tuple(targets)
     named = tuple(one for one in _ADAPTED if any(word in (one, "all-linear") for word in words))
-    return int(asked.get("rank", 8)), named or _ADAPTED
+    return int(asked.get("rank", 16)), named or _ADAPTED, bool(asked.get("dropout"))

@@ -147,11 +147,23 @@ def _model(spec: TrainSpec, world: World) -> Any:
     model = AutoModelForCausalLM.from_config(
         config, dtype=torch.float32, attn_implementation=spec.model.attention
     ).train()
+    if getattr(spec, "lora", None):
+        import_module("orchestrator.trainer.freezing").freeze(model, spec)
+        import_module("orchestrator.trainer.lora").add_lora(model, spec)
+        _give_memory(model)
     if hasattr(spec, "loss_chunks"):
         import_module("orchestrator.trainer.loss").attach_loss(model, spec)
         import_module("orchestrator.trainer.recompute").checkpoint_blocks(model, spec)
     shard(model, spec, world)
     return model
+
+
+def _give_memory(model: Any) -> None:
+    """Give adapters memory; the trainer does so at the end, for all of the model."""
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter.device.type == "meta":
+                setattr(module, name, torch.nn.Parameter(torch.empty_like(parameter, device="cpu")))
 
 
 def _loss(model: Any, spec: TrainSpec) -> Any:

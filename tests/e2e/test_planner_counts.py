@@ -6,6 +6,7 @@ tests.gpu.planner.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from torch.autograd.graph import saved_tensors_hooks  # noqa: E402
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
 from orchestrator.planner.activations import saved_per_token  # noqa: E402
@@ -69,6 +71,11 @@ def test_parameters_are_those_of_transformers(family: str, changes: dict[str, An
     assert shape_of(AutoConfig.for_model(**config).to_dict()) == shape
 
 
+def as_cuda_does(work: Workload) -> AbstractContextManager[None]:
+    """Return where SDPA has no kernel, as CUDA has none; a CPU's has one for everything."""
+    return nullcontext() if work.fused_attention else sdpa_kernel(SDPBackend.MATH)
+
+
 def saved_bytes(config: dict[str, Any], work: Workload, *, compiled: bool = False) -> int:
     """Return what autograd saves in the last block, without its parameters."""
     dtype = torch.bfloat16 if work.width == 2 else torch.float32
@@ -94,7 +101,8 @@ def saved_bytes(config: dict[str, Any], work: Workload, *, compiled: bool = Fals
             return inner(*args, **kwargs)
 
     setattr(block, "_compiled_call_impl" if compiled else "forward", forward)
-    model(input_ids=torch.randint(0, 255, (work.batch, work.seq_len)))
+    with as_cuda_does(work):
+        model(input_ids=torch.randint(0, 255, (work.batch, work.seq_len)))
     return sum(storage.nbytes() for storage in kept.values())
 
 
@@ -114,12 +122,22 @@ def test_a_block_saves_what_is_written_down(family: str, attention: str, width: 
     assert said == pytest.approx(counted, rel=0.03)
 
 
+def test_a_block_without_a_kernel_for_its_attention_saves_all_scores() -> None:
+    config = {"model_type": "llama", **SMALL, "num_key_value_heads": 2, "head_dim": 24}
+    work = Workload(batch=2, seq_len=40, width=4, fused_attention=False)
+    counted = saved_bytes(config, work) - shared_bytes(config, work)
+    said = work.tokens * sum(saved_per_token(shape_of(config), work).values())
+    assert said == pytest.approx(counted, rel=0.03)
+
+
 # Dynamo and Inductor warn of what they do themselves.
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_a_compiled_block_saves_what_is_written_down(family: str) -> None:
+@pytest.mark.parametrize(
+    ("family", "attention"), [("llama", "sdpa"), ("qwen3", "sdpa"), ("llama", "eager")]
+)
+def test_a_compiled_block_saves_what_is_written_down(family: str, attention: str) -> None:
     config = {"model_type": family, **SMALL, "num_key_value_heads": 2, "head_dim": 24}
-    work = Workload(batch=2, seq_len=40, compiled=True)
+    work = Workload(batch=2, seq_len=40, compiled=True, attention=attention)
     counted = saved_bytes(config, work, compiled=True) - shared_bytes(config, work)
     said = work.tokens * sum(saved_per_token(shape_of(config), work).values())
     assert said == pytest.approx(counted, rel=0.03)
@@ -147,6 +165,16 @@ STEPS: list[tuple[dict[str, Any], int, int, int, int, dict[str, Any]]] = [
     (LLAMA, 2, 1024, 2, 2, {"accumulate": "unsharded"}),
     (LLAMA, 4, 1024, 2, 2, {"mesh": {"replicate": 2, "shard": 2}}),
     (LLAMA, 2, 1024, 2, 1, {"precision": "fp32"}),
+    ({**LLAMA, "vocab_size": 300}, 2, 2048, 2, 1, {"precision": "fp32"}),
+    ({**LLAMA, "vocab_size": 300, "num_hidden_layers": 1}, 2, 2048, 2, 1, {"precision": "fp32"}),
+    ({**LLAMA, "vocab_size": 300}, 2, 1024, 2, 1, {"precision": "fp32", _AC: "full"}),
+    ({**LLAMA, "vocab_size": 300}, 2, 1024, 2, 1, {"precision": "fp32", _AC: "selective"}),
+    ({**LLAMA, "vocab_size": 300}, 2, 1024, 2, 1,
+     {"model": {"config": {**LLAMA, "vocab_size": 300}, "attention": "eager"}}),
+    (LLAMA, 2, 1024, 4, 1, {"lora": {"rank": 16}}),
+    ({**LLAMA, "vocab_size": 300}, 2, 1024, 4, 1, {"lora": {"rank": 16}}),
+    (LLAMA, 2, 1024, 4, 1, {"lora": {"target_modules": ["q_proj", "v_proj"]}, _AC: "full"}),
+    (TIED, 2, 1024, 2, 1, {"lora": {"rank": 64}}),
     (LLAMA, 2, 1024, 2, 1, {"reshard_after_forward": False}),
     (TIED, 2, 1024, 4, 1, {}),
     (TIED, 2, 32, 1, 1, {}),
@@ -159,7 +187,7 @@ STEPS: list[tuple[dict[str, Any], int, int, int, int, dict[str, Any]]] = [
     ({**LLAMA, "vocab_size": 300}, 2, 1024, 4, 1, {_AC: "selective"}),
     (LLAMA, 2, 1024, 4, 1, {"loss_chunks": 8}),
     (TIED, 2, 1024, 4, 1, {"loss_chunks": 8, _AC: "full"}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("config", "ranks", "seq_len", "batch", "several", "keys"), STEPS)
@@ -185,7 +213,8 @@ def test_a_step_holds_what_is_played_through(
     )
     shape = shape_of(config)
     work = workload(spec, shape, world_size=ranks)
-    found = play(spec, world_size=ranks)
+    with as_cuda_does(work):
+        found = play(spec, world_size=ranks)
     # No processors: the sums that CUDA's attention needs are none of the tensors of a CPU.
     said = max(moments(shape, work, processors=1), key=lambda moment: moment.total)
     assert said.kinds["parameters"] + said.kinds["optimizer"] == pytest.approx(

@@ -26,15 +26,11 @@ import torch
 import torch.distributed as dist
 
 from orchestrator.errors import SpecError
-from orchestrator.planner.families import shape_of
-from orchestrator.planner.gpus import find
-from orchestrator.planner.memory import memory
-from orchestrator.planner.workload import workload
 from orchestrator.runtime.environment import read_environment
 from orchestrator.trainer.corpus import open_corpus
 from orchestrator.trainer.training import build, train_step
 from orchestrator.trainer.world import fix_arithmetic
-from tests.gpu.planner_cases import CASES, Case
+from tests.gpu.planner_cases import CASES, Case, predicted
 from tests.gpu.planner_parts import join, leave, randomise, world_of
 from tests.gpu.planner_table import report
 from tests.gpu.results import Results, about
@@ -80,21 +76,6 @@ def _memory_now() -> Row:
         "reserved": torch.cuda.max_memory_reserved(),
         "context": total - free - torch.cuda.memory_reserved(),
         "total": total,
-    }
-
-
-def predicted(case: Case, world_size: int, *, tiny: bool) -> Row:
-    """Return what the planner says of a configuration."""
-    spec = case.spec(world_size, Path("text"), tiny=tiny)
-    shape = shape_of(spec.model.config or {})
-    name = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "H200"
-    said = memory(shape, workload(spec, shape, world_size=world_size), find(name))
-    return {
-        "parameters": shape.parameters,
-        "allocated": said.allocated,
-        "reserved": said.reserved,
-        "context": said.context,
-        "moment": said.moment,
     }
 
 
@@ -159,7 +140,7 @@ def _row(name: str, row: Row, trouble: str, count: int) -> Row:
         "name": name,
         "trouble": "",
         "what": CASES[name].what,
-        "predicted": predicted(CASES[name], count, tiny=not torch.cuda.is_available()),
+        "predicted": predicted(CASES[name], count, gpu=_gpu(), tiny=not torch.cuda.is_available()),
         "measured": row,
     }
 
@@ -197,6 +178,10 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as made:
         sys.exit(launch(Path(made)))
+
+
+def _gpu() -> str:
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "H200"
 
 
 def _hardware(count: int) -> dict[str, str]:

@@ -4,6 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orchestrator.planner.families import shape_of
+from orchestrator.planner.gpus import find
+from orchestrator.planner.memory import memory
+from orchestrator.planner.workload import workload
 from orchestrator.spec.train import TrainSpec
 
 _LLAMA: dict[str, Any] = {"model_type": "llama", "max_position_embeddings": 8192}
@@ -15,6 +19,11 @@ MODELS: dict[str, dict[str, Any]] = {
     "1.1B": {
         **_LLAMA, "vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 8192,
         "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 4,
+    },
+    # What tests.gpu.speed calls 1.1B: other heads.
+    "1.1B, 32 heads": {
+        **_LLAMA, "vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 8192,
+        "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
     },
     "3.2B": {
         **_LLAMA, "vocab_size": 128256, "hidden_size": 3072, "intermediate_size": 8192,
@@ -72,6 +81,20 @@ class Case:
                 **self.keys,
             }
         )
+
+
+def predicted(case: Case, world_size: int, *, gpu: str, tiny: bool) -> dict[str, Any]:
+    """Return what the planner says of a configuration, in bytes."""
+    spec = case.spec(world_size, Path("text"), tiny=tiny)
+    shape = shape_of(spec.model.config or {})
+    said = memory(shape, workload(spec, shape, world_size=world_size), find(gpu))
+    return {
+        "parameters": shape.parameters,
+        "allocated": said.allocated,
+        "reserved": said.reserved,
+        "context": said.context,
+        "moment": said.moment,
+    }
 
 
 def _short(value: object) -> str:

@@ -268,7 +268,7 @@ def test_lora_keeps_the_moments_of_its_adapters_alone() -> None:
 
 
 def test_the_measured_step_of_a_billion_parameters() -> None:
-    """Measured on 2 H200: peak 40.2 GiB of tensors, 0.311 s, a checkpoint of 12.3 GiB."""
+    """Measured on 2 H200: 40.2 GiB with all logits, 0.296 s, a checkpoint of 12.3 GiB."""
     config = {
         **LLAMA_8B,
         "vocab_size": 32000,
@@ -282,7 +282,7 @@ def test_the_measured_step_of_a_billion_parameters() -> None:
     done = work(batch=4, shard=2, deterministic=False)
     assert memory(shape, done, h200).allocated == pytest.approx(40.2 * GIB, rel=0.05)
     net = network(h200, FabricProfile(kind="none"), per_node=2)
-    assert speed(shape, done, h200, net, per_node=2).step_s == pytest.approx(0.311, rel=0.05)
+    assert speed(shape, done, h200, net, per_node=2).step_s == pytest.approx(0.296, rel=0.05)
     found = saves(shape, done, CheckpointSpec(), step_s=0.311)
     assert found.checkpoint_bytes == pytest.approx(12.3 * GIB, rel=0.01)
     assert found.every_steps == int(found.every_s / 0.311)
