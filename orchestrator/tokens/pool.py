@@ -83,12 +83,11 @@ class _Pool:
         with tempfile.TemporaryFile() as noise:
             number = -1
             try:
-                child = self._spawn(noise)
-                with contextlib.suppress(queue.Empty):
+                # At the end its stdin is closed, and it ends.
+                with self._spawn(noise) as child, contextlib.suppress(queue.Empty):
                     while not self._ending:
                         number = self._left.get_nowait()
                         self._order(child, number)
-                _let_go(child)
             except (OSError, ValueError) as problem:
                 self._heard.put((number, {"error": self._died(problem, noise)}))
 
@@ -129,13 +128,6 @@ def _ended(child: subprocess.Popen[str]) -> str:
     if code == -9:
         return "was killed, most likely for want of memory; use fewer --workers"
     return f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
-
-
-def _let_go(child: subprocess.Popen[str]) -> None:
-    assert child.stdin is not None
-    with contextlib.suppress(OSError):
-        child.stdin.close()
-    child.wait()
 
 
 def _environment(python: str) -> dict[str, str]:
