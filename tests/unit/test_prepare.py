@@ -83,7 +83,7 @@ def test_a_stopped_one_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_killed_one_leaves_nothing_half_valid(tmp_path: Path) -> None:
-    write_lines(tmp_path / "a.jsonl", 60_000)
+    write_lines(tmp_path / "a.jsonl", 20_000)
     out, part = tmp_path / "out", tmp_path / "out.part"
     argv = [sys.executable, "-m", "orchestrator", "prepare", str(tmp_path / "a.jsonl"), "-o"]
     process = subprocess.Popen(
@@ -97,7 +97,6 @@ def test_a_killed_one_leaves_nothing_half_valid(tmp_path: Path) -> None:
     assert not out.exists()
     with pytest.raises(SpecError, match="not finished"):
         read_index(out)
-    assert fsdpq(tmp_path / "a.jsonl", "-o", out).exit_code in (0, 1)
     done = subprocess.run([*argv, str(out)], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert fsdpq(out, "--check").output == (
