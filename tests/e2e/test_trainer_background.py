@@ -51,5 +51,5 @@ def test_bit_for_bit_after_a_kill_and_a_notice(make_job: MakeJob, whole: Job) ->
     assert set(told) <= {line["step"] for line in saves(job)}
     assert told
     startup = job.read("attempts/2/startup.json")
-    parts = ("import_s", "connect_s", "resume_s", "build_s", "load_s", "first_step_s")
+    parts = ("import_s", "connect_s", "data_s", "resume_s", "build_s", "load_s", "first_step_s")
     assert startup["total_s"] == pytest.approx(sum(startup[part] for part in parts), abs=0.01)
