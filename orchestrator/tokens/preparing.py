@@ -87,6 +87,7 @@ def prepare(
     tell: Tell = lambda progress: None,
     stop: Callable[[], bool] = lambda: False,
     anew: bool = False,
+    key: str = "input",
 ) -> Index:
     """Return what ``out`` holds, once it holds all of ``request``.
 
@@ -98,12 +99,13 @@ def prepare(
         tell: Is told how far it is.
         stop: Asked twice a second.
         anew: Throw away what an unfinished preparation has left.
+        key: What the user calls the paths.
 
     Raises:
         SpecError: A source cannot be used, or ``out`` holds something else.
         StoppedError: ``stop`` said so.
     """
-    inputs = inputs_of(request)
+    inputs = inputs_of(request, key=key)
     if out.exists():
         return _there(out, request, inputs)
     part = out.with_name(f"{out.name}.part")

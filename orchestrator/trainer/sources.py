@@ -138,7 +138,8 @@ class _Work:
         try:
             self._make()
         except FsdpqError as problem:
-            self._problem = f"data: {problem}"
+            text = str(problem)
+            self._problem = text if text.startswith("data.") else f"data: {text}"
         except Exception as problem:
             # Whatever it is, the other ranks must hear of it.
             self._problem = f"data: cannot be made ready: {problem!r}"
@@ -156,6 +157,7 @@ class _Work:
             python=sys.executable,
             tell=self._note,
             stop=self._stop.is_set,
+            key=f"data.{self._request.kind}",
         )
 
     def _note(self, progress: Progress) -> None:
@@ -178,7 +180,7 @@ class _Work:
 
 
 def _check_unchanged(index: Index, request: Request) -> None:
-    if problem := changed(index.inputs, inputs_of(request)):
+    if problem := changed(index.inputs, inputs_of(request, key=f"data.{request.kind}")):
         raise SpecError(
             f"{problem} since the run began; samples would be repeated or left out. Bring the old"
             " one back, or start a new run"
