@@ -152,7 +152,7 @@ def _read_by(train: TrainSpec) -> Iterator[str]:
     """Yield the folders that the trainer reads; of a pattern, what comes before its first *."""
     if train.model.path is not None:
         yield train.model.path
-    for pattern in train.data.text_files:
+    for pattern in train.read_paths:
         folder = re.split(r"[*?\[]", pattern)[0].rpartition("/")[0]
         if folder:
             yield folder

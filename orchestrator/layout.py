@@ -21,6 +21,7 @@
   no-progress         how many attempts in a row stopped without a new step (batch shell)
   metrics.jsonl       one line a step, from rank 0
   saves.jsonl         one line a save, from rank 0, and one for each interval that `auto` chose
+  data/               shards that the run made of sources that are none, and what its files were
   compiled/           what torch.compile made, for the next attempt
   checkpoints/step-N/ published checkpoints only
   attempts/N/         one start of the script; nodes/ and stacks/ in it say how far its ranks are,
@@ -246,6 +247,11 @@ class RunLayout:
     def compiled(self) -> Path:
         """What torch.compile made: a file for each local rank of the first node."""
         return self.root / "compiled"
+
+    @property
+    def data(self) -> Path:
+        """Folder of what the run made of its data, and what that was made of."""
+        return self.root / "data"
 
     @property
     def saves(self) -> Path:

@@ -33,9 +33,9 @@ def of_job(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
             f"partition {spec.partition}: the site {profile.name} knows {known}; limits, constraint"
             " and preemption of this one are unknown"
         )
-    for pattern in spec.train.data.text_files if spec.train else ():
+    for pattern in spec.train.read_paths if spec.train else ():
         if not glob(pattern, recursive=True):  # noqa: PTH207 (an absolute pattern)
-            yield f"train.data.text_files: nothing matches {pattern} here; do the nodes see more?"
+            yield f"train.data: nothing matches {pattern} here; do the nodes see more?"
 
 
 def of_lint(described: Described, layout: RunLayout) -> Iterator[str]:

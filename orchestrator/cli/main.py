@@ -32,6 +32,7 @@ _COMMANDS = {
     "drill": "act",
     "sites": "sites",
     "diagnose": "diagnose",
+    "prepare": "prepare",
 }
 _HELP = {
     "init": "Write a first job file for this cluster.",
@@ -47,6 +48,7 @@ _HELP = {
     "drill": "Rehearse a preemption and report what was lost.",
     "sites": "Site profiles: what there are, and what they say.",
     "diagnose": "Say which network was used and what failed first; measure it.",
+    "prepare": "Turn text into token shards for training.",
 }
 
 

@@ -6,12 +6,15 @@ from typing import Any
 
 from orchestrator.runtime import Notice, Run
 from orchestrator.spec.train import TrainSpec
+from orchestrator.trainer.attending import check_documents
 from orchestrator.trainer.caches import load_caches, save_caches
 from orchestrator.trainer.compiling import describe_compilation
-from orchestrator.trainer.corpus import Corpus, open_corpus
+from orchestrator.trainer.corpus import Corpus
+from orchestrator.trainer.evaluation import Evaluator, describe
 from orchestrator.trainer.garbage import collect_seldom
 from orchestrator.trainer.metrics import Console, MetricsLog, finite
 from orchestrator.trainer.saver import Saver
+from orchestrator.trainer.sources import NoticeError, open_data, remember, what_changed
 from orchestrator.trainer.startup import Startup, process_started_at
 from orchestrator.trainer.training import Result, Training, build, train_step
 from orchestrator.trainer.utilization import Meter
@@ -27,22 +30,27 @@ def train(run: Run, spec: TrainSpec) -> None:
     startup = Startup(process_started_at())
     startup.mark("import")
     fix_arithmetic(spec)
-    corpus = open_corpus(spec.data.text_files, seq_len=spec.data.seq_len)
     world = connect(run.env, spec)
     startup.mark("connect")
     # A notice may have come while this was starting; then each second counts.
     if notice := _notice(run, spec):
         run.stopped(step=0, reason=f"{notice.signal} during start-up")
     else:
-        _train(run, spec, world, corpus, startup)
+        try:
+            _train(run, spec, world, startup)
+        except NoticeError as stop:
+            run.stopped(step=0, reason=str(stop))
     leave(world)
 
 
-def _train(run: Run, spec: TrainSpec, world: World, corpus: Corpus, startup: Startup) -> None:
+def _train(run: Run, spec: TrainSpec, world: World, startup: Startup) -> None:
     console = Console(quiet=run.env.rank != 0)
+    corpus, held_out = open_data(run, spec, world, console)
+    startup.mark("data")
     training, saver = _prepare(run, spec, world, corpus, console, startup)
+    evaluator = Evaluator.of(training, held_out)
     with collect_seldom() as collect:
-        notice = _loop(run, training, saver, console, startup, collect)
+        notice = _loop(run, training, saver, console, startup, collect, evaluator)
     step = training.state.step
     if step:  # initial weights can be drawn again, they need no checkpoint
         saver.save(reason="notice" if notice else "end")
@@ -75,10 +83,16 @@ def _prepare(
     startup.mark("build")
     patience_s = spec.timeouts_s.checkpoint
     saver = Saver(run, training.state, spec.checkpoint, console, timeout_s=patience_s)
+    training.state.changes = lambda: what_changed(run, corpus)
+    if checkpoint is None and run.env.rank == 0:
+        remember(run, corpus)
     if checkpoint is not None:
         with run.busy("loading"):
             saver.load(checkpoint)
         startup.mark("load")
+    if spec.data.packing == "documents":
+        check_documents(training.model, spec, world)
+        startup.mark("check")
     console.say(
         f"attempt {run.env.attempt} starts after step {training.state.step} of {spec.steps} on"
         f" {world.size} ranks; {training.num_parameters:,} parameters,"
@@ -94,6 +108,7 @@ def _loop(
     console: Console,
     startup: Startup,
     collect: Callable[[int], None],
+    evaluator: Evaluator | None = None,
 ) -> Notice | None:
     """Train step after step; return the notice that ended it, None after the last step."""
     spec, state = training.spec, training.state
@@ -107,9 +122,12 @@ def _loop(
         result = train_step(training)
         blocked_s, ended = started - ended, time.perf_counter()
         run.heartbeat(state.step)
+        line = _line(run, training, result, position=position, step_s=ended - started)
+        cost = meter.read(line["tokens_per_s"]) if log else {}
+        if evaluator is not None and evaluator.due():
+            line.update(_evaluate(run, spec, evaluator, console))
+            ended = time.perf_counter()  # its seconds are its own, and block nothing
         if log:
-            line = _line(run, training, result, position=position, step_s=ended - started)
-            cost = meter.read(line["tokens_per_s"])
             log.write(**line, **cost, blocked_s=blocked_s, **saver.news())
             console.step(line)
         if state.step == first + 1:
@@ -126,6 +144,16 @@ def _loop(
         if notice is None and state.step < spec.steps and saver.due():
             saver.save_soon(reason="interval")
     return notice if state.step < spec.steps else None
+
+
+def _evaluate(run: Run, spec: TrainSpec, evaluator: Evaluator, console: Console) -> dict[str, Any]:
+    """Return `eval` for a line of metrics.jsonl; nothing if a notice came. Collective."""
+    with run.busy("evaluating"):
+        found = evaluator.measure(stop=lambda: _notice(run, spec) is not None)
+    if found is None:
+        return {}
+    console.say(describe(found))
+    return {"eval": found}
 
 
 def _notice(run: Run, spec: TrainSpec) -> Notice | None:

@@ -6,7 +6,8 @@ waited for its samples within the step, `skipped` how many steps so far changed 
 or gradient was not finite; those of such a step are null. `mfu`, `peak_memory_gib` and
 `peak_reserved_gib` are rank 0's (see utilization.py), and null without a GPU. The first line
 after a save was published has `save`: its step, bytes, seconds, and for how many of them it blocked
-the training.
+the training. A line after whose step the loss was measured on the validation set has `eval`: the
+step, loss, perplexity, tokens and seconds.
 
 A killed attempt may have logged steps after its last checkpoint; they are trained and logged again,
 so the same step can stand here twice, under two attempts. The later attempt is the true one.

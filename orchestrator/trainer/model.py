@@ -22,7 +22,6 @@ from orchestrator.errors import SpecError
 from orchestrator.spec.train import ModelSpec, TrainSpec
 from orchestrator.trainer.anatomy import decoder_blocks, ends
 from orchestrator.trainer.compiling import compile_blocks
-from orchestrator.trainer.corpus import VOCABULARY
 from orchestrator.trainer.loss import attach_loss
 from orchestrator.trainer.precision import to_float8
 from orchestrator.trainer.prefetch import prefetch
@@ -62,14 +61,12 @@ def build_on_meta(spec: ModelSpec) -> PreTrainedModel:
     """Return the model without memory for its parameters.
 
     Raises:
-        SpecError: Hugging Face does not know the model, or its vocabulary is too small for bytes.
+        SpecError: Hugging Face does not know the model.
     """
     try:
         config = _config(spec)
     except (OSError, ValueError, TypeError, KeyError) as problem:
         raise SpecError(f"model: {problem}") from None
-    if config.get_text_config().vocab_size < VOCABULARY:
-        raise SpecError(f"model: vocab_size must be {VOCABULARY} or more, since tokens are bytes")
     config.use_cache = False
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(

@@ -2,8 +2,8 @@
 
 Rank 0 writes them to `startup.json` in its attempt's folder:
 
-    {"started_at": 1732900000.0, "import_s": 7.2, "connect_s": 1.1, "resume_s": 2.0, "build_s": 1.5,
-     "load_s": 4.0, "first_step_s": 1.5, "total_s": 17.3}
+    {"started_at": 1732900000.0, "import_s": 7.2, "connect_s": 1.1, "data_s": 0.1, "resume_s": 2.0,
+     "build_s": 1.5, "load_s": 4.0, "first_step_s": 1.5, "total_s": 17.4}
 
 `import_s` counts from the start of the process, all else from the part before it; `resume_s` is the
 choice and the check of a checkpoint, `first_step_s` has compilation in it.

@@ -1,5 +1,6 @@
 """Everything that a checkpoint holds, saved and loaded as one: no part can be a step behind."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,8 @@ class AppState:
         seed: The run's.
         skipped: How many of the steps changed nothing, since loss or gradient was not finite.
         skipped_in_a_row: How many of the last ones.
+        eval_owed: A notice cut the evaluation of this step short; the next attempt makes up for it.
+        changes: Says which file of the corpus has changed, if that is known.
     """
 
     model: nn.Module
@@ -36,7 +39,9 @@ class AppState:
     position: int = 0
     skipped: int = 0
     skipped_in_a_row: int = 0
+    eval_owed: bool = False
     loaded_fingerprint: str = ""
+    changes: Callable[[], str] = str
 
     def state_dict(self) -> dict[str, Any]:
         """Return what to save. Collective."""
@@ -49,6 +54,7 @@ class AppState:
             "data": {"position": self.position, "fingerprint": self.fingerprint},
             "step": self.step,
             "skipped": {"all": self.skipped, "in_a_row": self.skipped_in_a_row},
+            "eval": {"owed": self.eval_owed},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -63,6 +69,7 @@ class AppState:
         self.step = state["step"]
         self.skipped = state["skipped"]["all"]
         self.skipped_in_a_row = state["skipped"]["in_a_row"]
+        self.eval_owed = state["eval"]["owed"]
         self.position = state["data"]["position"]
         restore_states(state["rng"], self.world, seed=self.seed, step=self.step)
         self.loaded_fingerprint = state["data"]["fingerprint"]
@@ -78,9 +85,12 @@ class AppState:
         Raises:
             SpecError: The files have changed since the checkpoint was saved.
         """
-        if self.loaded_fingerprint not in ("", self.fingerprint):
+        loaded = self.loaded_fingerprint
+        # Older versions knew only the lengths, which come first.
+        now = self.fingerprint if ":" in loaded else self.fingerprint.partition(":")[0]
+        if loaded not in ("", now):
+            what = self.changes() or "the sources, their weights or seq_len changed"
             raise SpecError(
-                f"data: the text files or seq_len changed after step {self.step}; samples would be"
-                " repeated or left out. Bring the old ones back, or start a new run from this"
-                " model"
+                f"data: {what} after step {self.step}; samples would be repeated or left out."
+                " Bring the old ones back, or start a new run from this model"
             )

@@ -15,10 +15,12 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel
 
 from orchestrator.spec.train import TrainSpec
+from orchestrator.trainer.attending import attend
 from orchestrator.trainer.corpus import Corpus
+from orchestrator.trainer.loader import Loader, check_vocabulary
+from orchestrator.trainer.mixture import Order, order_of
 from orchestrator.trainer.model import build_model
 from orchestrator.trainer.randomness import seed_all
-from orchestrator.trainer.sampler import Ids, Sampler, rank_positions
 from orchestrator.trainer.schedule import lr_factor
 from orchestrator.trainer.state import AppState
 from orchestrator.trainer.world import World
@@ -52,7 +54,12 @@ class Training:
     model: PreTrainedModel
     state: AppState
     corpus: Corpus
-    sampler: Sampler
+    loader: Loader
+
+    @property
+    def sampler(self) -> Order:
+        """Which sample is at which position."""
+        return self.loader.order
 
     @property
     def num_parameters(self) -> int:
@@ -74,7 +81,14 @@ def build(spec: TrainSpec, world: World, corpus: Corpus, *, fresh: bool) -> Trai
         seed=spec.seed,
         fingerprint=corpus.fingerprint,
     )
-    return Training(spec, world, model, state, corpus, Sampler(corpus.num_samples, spec.seed))
+    return Training(spec, world, model, state, corpus, _loader(model, spec, world, corpus))
+
+
+def _loader(model: PreTrainedModel, spec: TrainSpec, world: World, corpus: Corpus) -> Loader:
+    vocabulary = model.config.get_text_config().vocab_size
+    check_vocabulary(corpus, vocabulary)
+    order = order_of(corpus, seed=spec.seed)
+    return Loader(corpus, order, spec, world, vocabulary=vocabulary)
 
 
 def build_optimizer(model: PreTrainedModel, spec: TrainSpec) -> AdamW:
@@ -148,36 +162,24 @@ def _accumulate(training: Training) -> tuple[torch.Tensor, float]:
     Returns its part of the mean loss, and how many seconds it waited for samples.
     """
     spec, world = training.spec, training.world
-    batches = rank_positions(
-        training.state.position,
-        global_batch=spec.global_batch,
-        micro_batch=spec.micro_batch,
-        rank=world.rank,
-        world_size=world.size,
-    )
-    tokens = spec.global_batch * spec.data.seq_len
     total = torch.zeros((), dtype=torch.float64, device=world.device)
-    waited_s = 0.0
-    for number, positions in enumerate(batches, start=1):
-        last = number == len(batches)
+    began = time.perf_counter()
+    portion = training.loader.portion(training.state.position)
+    tokens = portion.divisor.result()
+    waited_s = time.perf_counter() - began
+    for number, future in enumerate(portion.batches, start=1):
+        last = number == len(portion.batches)
         training.model.set_is_last_backward(last)
         training.model.set_requires_all_reduce(last)
         if spec.accumulate == "unsharded":
             training.model.set_requires_gradient_sync(last)
         began = time.perf_counter()
-        tokens_BL1 = _tokens(training, positions)
+        batch = future.result()
         waited_s += time.perf_counter() - began
-        loss = training.model(
-            input_ids=tokens_BL1[:, :-1], targets=tokens_BL1[:, 1:], divisor=tokens
-        )
+        loss = training.model(**attend(batch.on(world.device), spec), divisor=tokens)
         loss.backward()
         total += loss.detach()
     return total, waited_s
-
-
-def _tokens(training: Training, positions: Ids) -> torch.Tensor:
-    windows = training.corpus.windows(training.sampler.ids(positions))
-    return torch.from_numpy(windows).to(training.world.device, non_blocking=True)
 
 
 def _clip(training: Training) -> torch.Tensor:

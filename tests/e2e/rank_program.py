@@ -17,6 +17,7 @@ from orchestrator.runtime.environment import read_environment
 from orchestrator.spec.train import TrainSpec
 from orchestrator.trainer import training as parts
 from orchestrator.trainer.corpus import open_corpus
+from orchestrator.trainer.evaluation import Evaluator
 from orchestrator.trainer.world import connect, fix_arithmetic, leave
 
 Poison = list[int] | None  # [rank, step]: there that rank's loss is no number
@@ -34,7 +35,14 @@ def work(case: str, spec: TrainSpec, poison: Poison, *, rank: int, world_size: i
         local += parameter.to_local().numel()
         total += parameter.numel()
     weights = digest(training)
-    results = [step(training, poison, rank) for _ in range(3)]
+    seen: list[Any] = []
+    results = []
+    held_out = open_corpus(spec.eval.text_files, seq_len=spec.data.seq_len) if spec.eval else None
+    evaluator = Evaluator.of(training, held_out)
+    for _ in range(3):
+        results.append(step(training, poison, rank))
+        if evaluator is not None and evaluator.due():
+            seen.append(evaluator.measure(stop=lambda: False))
     found = {
         "weights": weights,
         "after": digest(training),
@@ -43,6 +51,7 @@ def work(case: str, spec: TrainSpec, poison: Poison, *, rank: int, world_size: i
         "grad_norm": [r.grad_norm for r in results],
         "position": training.state.position,
         "skipped": training.state.skipped,
+        "eval": seen,
         "names": sorted(training.model.state_dict()),
     }
     if rank == 0:

@@ -147,5 +147,5 @@ def test_metrics_of_saves_and_speed(runs: Runs) -> None:
 
 def test_what_the_start_took(runs: Runs) -> None:
     startup = runs.killed.read("attempts/2/startup.json")
-    parts = ("import", "connect", "resume", "caches", "build", "load", "first_step")
+    parts = ("import", "connect", "data", "resume", "caches", "build", "load", "first_step")
     assert startup["total_s"] == pytest.approx(sum(startup[f"{part}_s"] for part in parts), abs=0.1)

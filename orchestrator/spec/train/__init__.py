@@ -2,7 +2,7 @@
 
 from orchestrator.spec.train.batch import check_batch, fits, mesh_shape
 from orchestrator.spec.train.checkpoint import CheckpointSpec
-from orchestrator.spec.train.data import DataSpec
+from orchestrator.spec.train.data import DataSpec, EvalSpec, SourceSpec, SourcesSpec
 from orchestrator.spec.train.mesh import MeshSpec
 from orchestrator.spec.train.model import ModelSpec
 from orchestrator.spec.train.parallel import rows_at_once
@@ -12,8 +12,11 @@ from orchestrator.spec.train.timeouts import TimeoutSpec
 __all__ = [
     "CheckpointSpec",
     "DataSpec",
+    "EvalSpec",
     "MeshSpec",
     "ModelSpec",
+    "SourceSpec",
+    "SourcesSpec",
     "TimeoutSpec",
     "TrainSpec",
     "check_batch",

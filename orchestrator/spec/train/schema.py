@@ -14,7 +14,7 @@ from orchestrator.counts import Count, Seed, WholeNumber
 from orchestrator.errors import SpecError
 from orchestrator.fields import validate
 from orchestrator.spec.train.checkpoint import CheckpointSpec
-from orchestrator.spec.train.data import DataSpec
+from orchestrator.spec.train.data import DataSpec, EvalSpec
 from orchestrator.spec.train.mesh import Mesh, MeshSpec
 from orchestrator.spec.train.model import ModelSpec
 from orchestrator.spec.train.numbers import Beta, Fraction, PositiveFloat
@@ -27,6 +27,7 @@ class TrainSpec(ParallelSpec, SafetySpec):
 
     model: ModelSpec
     data: DataSpec
+    eval: EvalSpec | None = None
     steps: Count
     global_batch: Count
     micro_batch: Count = 1
@@ -48,6 +49,25 @@ class TrainSpec(ParallelSpec, SafetySpec):
     timeouts_s: TimeoutSpec = TimeoutSpec()
 
     @model_validator(mode="after")
+    def _tokenizer_is_there(self) -> "TrainSpec":
+        if self.data.tokenizer == "model" and self.model.path is None:
+            raise ValueError("data.tokenizer: model needs model.path, where it is; name a folder")
+        return self
+
+    @property
+    def tokenizer(self) -> str:
+        """`bytes`, or the path of the tokenizer."""
+        path = self.model.path
+        return path if self.data.tokenizer == "model" and path else self.data.tokenizer
+
+    @property
+    def read_paths(self) -> tuple[str, ...]:
+        """All files, folders and patterns of data that the trainer reads."""
+        inner = self.eval.patterns if self.eval is not None else ()
+        named = () if self.data.tokenizer in ("bytes", "model") else (f"{self.data.tokenizer}/",)
+        return (*self.data.patterns, *inner, *named)
+
+    @model_validator(mode="after")
     def _batches_fit(self) -> "TrainSpec":
         if self.global_batch % self.micro_batch:
             raise ValueError(
@@ -62,8 +82,9 @@ class TrainSpec(ParallelSpec, SafetySpec):
         def full(text: str) -> str:
             return str((base / Path(text).expanduser()).absolute())
 
-        files = tuple(full(text) for text in self.data.text_files)
-        changes: dict[str, Any] = {"data": self.data.model_copy(update={"text_files": files})}
+        changes: dict[str, Any] = {"data": self.data.model_copy(update=self.data.mapped(full))}
+        if self.eval is not None:
+            changes["eval"] = self.eval.model_copy(update=self.eval.mapped(full))
         if self.model.path is not None:
             changes["model"] = self.model.model_copy(update={"path": full(self.model.path)})
         return self.model_copy(update=changes)
