@@ -1,6 +1,6 @@
 """What a script logs: a line of metrics.jsonl, from which `fsdpq status` and others read.
 
-    {"attempt": 2, "step": 41, "loss": 3.25, "step_s": 0.21, "world_size": 8, "at": 1732900000.0}
+{"attempt": 2, "step": 41, "loss": 3.25, "step_s": 0.21, "world_size": 8, "at": 1732900000.0}
 """
 
 import json

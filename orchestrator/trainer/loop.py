@@ -11,6 +11,7 @@ from orchestrator.trainer.compiling import describe_compilation
 from orchestrator.trainer.corpus import Corpus, open_corpus
 from orchestrator.trainer.garbage import collect_seldom
 from orchestrator.trainer.metrics import Console, MetricsLog, finite
+from orchestrator.trainer.mirror import Mirror
 from orchestrator.trainer.saver import Saver
 from orchestrator.trainer.startup import Startup, process_started_at
 from orchestrator.trainer.training import Result, Training, build, train_step
@@ -41,6 +42,7 @@ def train(run: Run, spec: TrainSpec) -> None:
 def _train(run: Run, spec: TrainSpec, world: World, corpus: Corpus, startup: Startup) -> None:
     console = Console(quiet=run.env.rank != 0)
     training, saver = _prepare(run, spec, world, corpus, console, startup)
+    mirror = Mirror(run, spec)
     with collect_seldom() as collect:
         notice = _loop(run, training, saver, console, startup, collect)
     step = training.state.step
@@ -51,6 +53,7 @@ def _train(run: Run, spec: TrainSpec, world: World, corpus: Corpus, startup: Sta
         run.stopped(step=step, reason=f"{notice.signal} ({notice.origin})")
     else:
         run.finished(step=step)
+    mirror.close(stopped=notice is not None)
     console.say(f"{'stopped' if notice else 'finished'} after step {step}")
 
 
