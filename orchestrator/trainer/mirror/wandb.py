@@ -19,7 +19,7 @@ from orchestrator.checkpoint.durable import write_json_once
 from orchestrator.spec.train.metrics import WandbSpec
 from orchestrator.trainer.mirror.curve import Line, numbers
 
-_INIT_S = 90.0
+_INIT_S = 30.0  # a server that does not answer is asked again later
 # No process of training is looked at, and nothing of the machine is sent along.
 _QUIET = {
     "silent": True,

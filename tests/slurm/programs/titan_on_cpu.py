@@ -103,9 +103,9 @@ def tiny() -> Any:
     from torchtitan.models.common import ScaledDotProductAttention
     from torchtitan.models.llama3 import config_registry, model_registry
 
-    class Loader(ParallelAwareDataloader):
+    class Loader(ParallelAwareDataloader):  # type: ignore[misc]
         @dataclass(kw_only=True, slots=True)
-        class Config(ParallelAwareDataloader.Config):
+        class Config(ParallelAwareDataloader.Config):  # type: ignore[misc]
             pass
 
         def __init__(
@@ -121,9 +121,9 @@ def tiny() -> Any:
             windows = Windows(rank=dp_rank, ranks=dp_world_size, length=seq_len)
             super().__init__(windows, dp_rank, dp_world_size, batch_size=local_batch_size)
 
-    class Tokenizer(BaseTokenizer):
+    class Tokenizer(BaseTokenizer):  # type: ignore[misc]
         @dataclass(kw_only=True, slots=True)
-        class Config(BaseTokenizer.Config):
+        class Config(BaseTokenizer.Config):  # type: ignore[misc]
             pass
 
         def __init__(self, config: Config, **_: Any) -> None:
