@@ -1,4 +1,4 @@
-"""The copies of the metrics: which lines count, and what a target that fails may do. No packages."""
+"""The copies of the metrics: which lines count, and what a target that fails may do."""
 
 import json
 from collections.abc import Iterable
@@ -17,7 +17,9 @@ from orchestrator.trainer.mirror.wandb import run_id
 def write(path: Path, attempt: int, steps: Iterable[int]) -> None:
     with path.open("a") as file:
         for step in steps:
-            file.write(json.dumps({"attempt": attempt, "step": step, "loss": attempt / step}) + "\n")
+            file.write(
+                json.dumps({"attempt": attempt, "step": step, "loss": attempt / step}) + "\n"
+            )
 
 
 def read(curve: Curve) -> list[tuple[int, int]]:

@@ -11,7 +11,6 @@ plain attention and fed from memory.
 import runpy
 import sys
 import types
-from collections import namedtuple
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,15 +47,8 @@ class NoMemory:
     device_name = "cpu"
 
     def get_peak_stats(self) -> Any:
-        fields = (
-            "max_active_gib",
-            "max_active_pct",
-            "max_reserved_gib",
-            "max_reserved_pct",
-            "num_alloc_retries",
-            "num_ooms",
-        )
-        return namedtuple("Stats", fields)(0, 0, 0, 0, 0, 0)
+        known = ("max_active_gib", "max_active_pct", "max_reserved_gib", "max_reserved_pct")
+        return types.SimpleNamespace(**dict.fromkeys((*known, "num_alloc_retries", "num_ooms"), 0))
 
     def reset_peak_stats(self) -> None:
         pass
