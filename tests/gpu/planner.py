@@ -1,31 +1,29 @@
 """What `fsdpq plan` predicts, beside what the trainer's own parts take on the GPUs of this machine.
 
-    python -m tests.gpu.planner [--only NAME,...] [--budget 150] [--append tests/gpu/RESULTS.md]
+    python -m tests.gpu.planner [--out DIR] [--only NAME,...] [--budget 75]
 
 One process a GPU, two at most; all configurations one after the other in the same processes, three
 steps each, with random weights that are drawn on the device. Prints a table: what PyTorch's tensors
 took at most (`max_memory_allocated`), what its allocator took (`max_memory_reserved`), what the
-device had in use besides (CUDA and NCCL), each beside its prediction, and the time of a step. On a
-machine without a GPU it runs tiny models with gloo, which is how the script itself is tried.
-Configurations that this version of the trainer does not know are named, and left out.
+device had in use besides (CUDA and NCCL), each beside its prediction, and the time of a step. It is
+kept in DIR, configuration by configuration. On a machine without a GPU it runs tiny models with
+gloo, which is how the script itself is tried. Configurations that this version of the trainer or
+this machine cannot do are named, and left out.
 """
 
 import argparse
 import gc
-import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from importlib import util
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import transformers
 
 from orchestrator.errors import SpecError
 from orchestrator.planner.families import shape_of
@@ -39,6 +37,7 @@ from orchestrator.trainer.world import fix_arithmetic
 from tests.gpu.planner_cases import CASES, Case
 from tests.gpu.planner_parts import join, leave, randomise, world_of
 from tests.gpu.planner_table import report
+from tests.gpu.results import Results, about
 
 Row = dict[str, Any]
 
@@ -99,135 +98,109 @@ def predicted(case: Case, world_size: int, *, tiny: bool) -> Row:
     }
 
 
-def work(folder: Path, names: list[str], budget_s: float) -> None:
-    """Measure all configurations as one of the ranks, which writes a line for each."""
+def work(names: list[str], budget_s: float, out: Path | None) -> None:
+    """Measure all configurations as one of the ranks; rank 0 keeps a row of each."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     rank, world_size = join()
     began = time.perf_counter()
-    with (folder / f"rows-{rank}.jsonl").open("w") as file:
-        for name in names:
-            # All ranks have to see the same clock, or one would wait for the others.
-            late = torch.tensor(float(time.perf_counter() - began > budget_s))
-            dist.all_reduce(late)
-            try:
-                row = {} if late else measured(CASES[name], rank, world_size, folder)
-                trouble = "out of time" if late else ""
-            except (SpecError, torch.cuda.OutOfMemoryError, ImportError) as problem:
-                row, trouble = {}, f"{type(problem).__name__}: {str(problem).splitlines()[0]}"
-            file.write(json.dumps({"name": name, "trouble": trouble, **row}) + "\n")
-            file.flush()
+    folder = Path(os.environ["FSDPQ_RUN_DIR"])
+    results = Results(out, "planner", report(_hardware(world_size)))
+    for name in names:
+        trouble = unknown(name, world_size)
+        if not trouble and _largest(time.perf_counter() - began) > budget_s:
+            trouble = "no time was left"
+        row = {} if trouble else measured_or_not(CASES[name], rank, world_size, folder)
+        trouble = trouble or row.pop("trouble", "")
+        if rank == 0:
+            results.add(_row(name, row, trouble, world_size))
+    if rank == 0:
+        print(results.markdown, flush=True)
     leave()
 
 
-def _start(
-    folder: Path, rank: int, count: int, names: list[str], budget_s: float, port: int
-) -> Any:
-    environment = {
-        **os.environ,
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(count),
-        "LOCAL_WORLD_SIZE": str(count),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "FSDPQ_RUN_DIR": str(folder),
-        "FSDPQ_ATTEMPT": "1",
-        "OMP_NUM_THREADS": "1",
-        # As the launcher sets it for every attempt.
-        "PYTORCH_ALLOC_CONF": "expandable_segments:True",
-    }
-    argv = [sys.executable, "-m", "tests.gpu.planner", "--worker", str(folder)]
-    argv += ["--only", ",".join(names), "--budget", str(budget_s)]
-    return subprocess.Popen(argv, env=environment)
+def measured_or_not(case: Case, rank: int, world_size: int, folder: Path) -> Row:
+    """Return the worst of all ranks, or `trouble`: the next one is measured all the same."""
+    try:
+        row = measured(case, rank, world_size, folder)
+    except (SpecError, RuntimeError, ImportError) as problem:  # a lack of memory is the second
+        row = {"trouble": f"{type(problem).__name__}: {str(problem).splitlines()[0]}"}
+    if _largest(float("trouble" in row)):
+        gc.collect()
+        _reset()
+        return {"trouble": row.get("trouble", "it failed on another rank")}
+    return {key: _largest(value) for key, value in row.items()}
 
 
-def _port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+def _largest(value: float) -> float:
+    """Return the largest ``value`` of all ranks."""
+    box = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(box, dist.ReduceOp.MAX)
+    return float(box)
 
 
-def _known(names: list[str], count: int) -> Iterator[tuple[str, str]]:
-    """Yield the configurations, each with why this version cannot do it."""
-    for name in names:
-        try:
-            CASES[name].spec(count, Path("text"), tiny=not torch.cuda.is_available())
-        except ValueError as problem:
-            text = str(problem)
-            first = next((line.strip() for line in text.splitlines()[1:]), text)
-            yield name, f"this version has no such key: {first}"
-        else:
-            yield name, ""
+def unknown(name: str, world_size: int) -> str:
+    """Return why this version cannot do a configuration; empty if it can."""
+    try:
+        spec = CASES[name].spec(world_size, Path("text"), tiny=not torch.cuda.is_available())
+    except ValueError as problem:
+        lines = str(problem).splitlines()
+        return f"this version has no such key: {next(map(str.strip, lines[1:]), lines[0])}"
+    if spec.fp8 != "off" and not util.find_spec("torchao"):
+        return "torchao is not installed"
+    slow = spec.compile and not torch.cuda.is_available()
+    return "compiled on GPUs alone: a processor's compiler takes minutes" if slow else ""
 
 
-def measure(names: list[str], budget_s: float) -> list[Row]:
-    """Run all configurations and return a row for each."""
-    # Counts without a CUDA context in this process.
-    count = min(torch.cuda.device_count(), 2) or 2
-    known = dict(_known(names, count))
-    wanted = [name for name, trouble in known.items() if not trouble]
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        (folder / "text").write_bytes(bytes(range(256)) * 4096)
-        port = _port()
-        ranks = [_start(folder, rank, count, wanted, budget_s, port) for rank in range(count)]
-        codes = [process.wait() for process in ranks]
-        rows: dict[str, list[Row]] = {}
-        for file in sorted(folder.glob("rows-*.jsonl")):
-            for line in file.read_text().splitlines():
-                row = json.loads(line)
-                rows.setdefault(row["name"], []).append(row)
-    if any(codes):
-        print(f"a rank ended with exit code {max(map(abs, codes))}; what was measured stands below")
-    return [_row(name, rows.get(name, []), known[name], count) for name in names]
-
-
-def _row(name: str, found: list[Row], trouble: str, count: int) -> Row:
-    """Return the worst of all ranks beside the prediction."""
-    trouble = trouble or next((row["trouble"] for row in found if row["trouble"]), "")
-    if trouble or not found:
-        return {"name": name, "trouble": trouble or "not reached"}
-    worst = {
-        key: max(row[key] for row in found)
-        for key in ("allocated", "reserved", "context", "step_s", "total")
-        if key in found[0]
-    }
-    tiny = not torch.cuda.is_available()
+def _row(name: str, row: Row, trouble: str, count: int) -> Row:
+    """Return what was measured beside the prediction."""
+    if trouble:
+        return {"name": name, "trouble": trouble}
     return {
         "name": name,
         "trouble": "",
         "what": CASES[name].what,
-        "predicted": predicted(CASES[name], count, tiny=tiny),
-        "measured": worst,
+        "predicted": predicted(CASES[name], count, tiny=not torch.cuda.is_available()),
+        "measured": row,
     }
 
 
+def launch(folder: Path) -> int:
+    """Start the ranks; return torchrun's exit code."""
+    # Counts without a CUDA context in this process.
+    count = min(torch.cuda.device_count(), 2) or 2
+    (folder / "text").write_bytes(bytes(range(256)) * 4096)
+    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    argv += [f"--nproc-per-node={count}", "-m", "tests.gpu.planner", *sys.argv[1:]]
+    environment = {
+        "OMP_NUM_THREADS": "1",
+        # As the launcher sets it for every attempt.
+        "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+        **os.environ,
+        "FSDPQ_RUN_DIR": str(folder),
+        "FSDPQ_ATTEMPT": "1",
+    }
+    return subprocess.run(argv, env=environment, check=False).returncode
+
+
 def main() -> None:
-    """Measure, print the table, and add it to a file if asked."""
+    """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(CASES))
-    parser.add_argument("--budget", type=float, default=150.0, help="seconds after start-up")
-    parser.add_argument("--append", type=Path)
-    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--budget", type=float, default=75.0, help="seconds after start-up")
+    parser.add_argument("--out", type=Path, help="a folder for the rows, as they are measured")
     args = parser.parse_args()
     names = args.only.split(",")
-    if unknown := set(names) - set(CASES):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
-    if args.worker:
-        work(args.worker, names, args.budget)
+    if wrong := set(names) - set(CASES):
+        parser.error(f"unknown: {', '.join(sorted(wrong))}; there are {', '.join(CASES)}")
+    if "RANK" in os.environ:
+        work(names, args.budget, args.out if os.environ["RANK"] == "0" else None)
         return
-    began = time.monotonic()
-    text = report(measure(names, args.budget), gpu=_hardware(), took_s=time.monotonic() - began)
-    print(text)
-    if args.append:
-        with args.append.open("a") as file:
-            file.write(f"\n{text}")
+    with tempfile.TemporaryDirectory() as made:
+        sys.exit(launch(Path(made)))
 
 
-def _hardware() -> str:
-    count = torch.cuda.device_count()
-    where = f"{min(count, 2)} x {torch.cuda.get_device_name(0)}" if count else "CPU, 2 ranks, gloo"
-    return f"{where}, torch {torch.__version__}, transformers {transformers.__version__}"
+def _hardware(count: int) -> dict[str, str]:
+    return {**about(), "ranks": str(count)}
 
 
 if __name__ == "__main__":

@@ -1,39 +1,39 @@
 """The table of tests.gpu.planner, as it stands in RESULTS.md."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+from tests.gpu.results import about_lines, markdown_table
 
 Row = dict[str, Any]
 GIB = 2**30
 
-_HEAD = """\
-## What `fsdpq plan` predicts, and what the trainer takes
-
-`python -m tests.gpu.planner` on {gpu}, {took:.0f} s in all.
-GiB; the largest of all ranks; the error is that of the prediction, positive where it is too high.
-
-| configuration | tensors: predicted | measured | error | allocator: predicted | measured | error \
-| CUDA, NCCL: predicted | measured | step, s |
-|---|---|---|---|---|---|---|---|---|---|
-"""
+_HEADS = (
+    "configuration", "tensors: predicted", "measured", "error", "allocator: predicted", "measured",
+    "error", "CUDA, NCCL: predicted", "measured", "step, s",
+)  # fmt: skip
 
 
-def report(rows: Sequence[Row], *, gpu: str, took_s: float) -> str:
-    """Return the table, and what it comes to."""
-    body = "\n".join(_line(row) for row in rows if not row["trouble"])
-    left = "\n".join(f"- {row['name']}: {row['trouble']}" for row in rows if row["trouble"])
-    told = "\n".join(_summary(rows))
-    missing = f"\nNot measured:\n\n{left}\n" if left else ""
-    return f"{_HEAD.format(gpu=gpu, took=took_s)}{body}\n\n{told}\n{missing}"
+def report(ran_on: dict[str, str]) -> Callable[[Sequence[Row]], str]:
+    """Return what makes Markdown of the rows so far."""
+
+    def text(rows: Sequence[Row]) -> str:
+        lines = about_lines(ran_on)
+        lines += ["GiB; the largest of all ranks; an error is positive where too much is said.", ""]
+        lines += markdown_table(_HEADS, [_cells(row) for row in rows if not row["trouble"]])
+        lines += ["", *_summary(rows)]
+        left = [f"- {row['name']}: {row['trouble']}" for row in rows if row["trouble"]]
+        return "\n".join([*lines, *(["", "Not measured:", "", *left] if left else [])])
+
+    return text
 
 
-def _line(row: Row) -> str:
+def _cells(row: Row) -> list[str]:
     said, took = row["predicted"], row["measured"]
     cells = [f"{row['name']}: {row['what']}"]
     for kind in ("allocated", "reserved"):
         cells += [_gib(said[kind]), _gib(took.get(kind)), _error(said[kind], took.get(kind))]
-    cells += [_gib(said["context"]), _gib(took.get("context")), f"{took['step_s']:.3f}"]
-    return f"| {' | '.join(cells)} |"
+    return [*cells, _gib(said["context"]), _gib(took.get("context")), f"{took['step_s']:.3f}"]
 
 
 def _gib(size: float | None) -> str:
