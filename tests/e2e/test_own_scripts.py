@@ -38,9 +38,9 @@ def job_keys(name: str, *, steps: int) -> dict[str, Any]:
     if name != "torchtitan_run":
         return {"script": script, "args": [str(steps)]}
     # torchtitan knows no CPUs, and has to be told of them.
-    own = ["--module=titan_on_cpu", "--config=tiny", "--dump_folder=out"]
+    own = ["--module=titan_tiny", "--config=tiny", "--dump_folder=out"]
     args = [script, *own, f"--training.steps={steps}", "--checkpoint.interval=50"]
-    return {"script": str(PROGRAMS / "titan_on_cpu.py"), "args": args}
+    return {"script": str(PROGRAMS / "titan_tiny.py"), "args": args}
 
 
 def submit(user: FsdpqUser, name: str, program: str, *, steps: int) -> RunLayout:

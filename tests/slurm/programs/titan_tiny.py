@@ -1,11 +1,12 @@
-"""jobs/torchtitan_run.py where there is no GPU: torchtitan is told that the CPU is its device.
+"""jobs/torchtitan_run.py on a tiny model, also where there is no GPU.
 
-    titan_on_cpu.py SCRIPT ARG...        runs SCRIPT, unchanged, with torchtitan's arguments
+    titan_tiny.py SCRIPT --module=titan_tiny --config=tiny ...    runs SCRIPT, unchanged
 
-torchtitan 0.3 knows no other devices than accelerators. Three things are put right for the tests:
-its kernels for expert parallelism want triton when they are imported, the device is looked for
-among accelerators, and the memory of the device is asked for. `tiny` is a configuration of it, with
-plain attention and fed from memory.
+torchtitan 0.3 knows no other devices than accelerators. Without one it is told that the CPU is its
+device, and what stands in the way is put aside: its kernels for expert parallelism want triton when
+they are imported, the device's memory is asked for, time-outs are set by way of a barrier on a
+numbered device, and gloo cannot scale while it sums. `tiny` is a configuration of it, with plain
+attention and fed from memory.
 """
 
 import runpy
@@ -146,7 +147,8 @@ def tiny() -> Any:
 
 
 if __name__ == "__main__":
-    on_cpu()
-    sys.modules["titan_on_cpu"] = sys.modules["__main__"]
+    if not torch.cuda.is_available():
+        on_cpu()
+    sys.modules["titan_tiny"] = sys.modules["__main__"]
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")
