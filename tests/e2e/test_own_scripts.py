@@ -38,7 +38,7 @@ def job_keys(name: str, *, steps: int) -> dict[str, Any]:
     if name != "torchtitan_run":
         return {"script": script, "args": [str(steps)]}
     # torchtitan knows no CPUs, and has to be told of them.
-    own = ["--module=titan_tiny", "--config=tiny", "--dump_folder=out"]
+    own = ["--module=titan_tiny", "--config=tiny", "--dump_folder=out", "--debug.seed=7"]
     args = [script, *own, f"--training.steps={steps}", "--checkpoint.interval=50"]
     return {"script": str(PROGRAMS / "titan_tiny.py"), "args": args}
 

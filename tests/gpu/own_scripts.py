@@ -32,7 +32,13 @@ PROGRAMS = {
     "lightning": ("lightning", [str(ROOT / "jobs/lightning_fit.py"), "STEPS"]),
     "torchtitan": (
         "torchtitan",
-        [*TITAN, "--module=titan_tiny", "--config=tiny", "--training.steps=STEPS"],
+        [
+            *TITAN,
+            "--module=titan_tiny",
+            "--config=tiny",
+            "--debug.seed=7",
+            "--training.steps=STEPS",
+        ],
     ),
 }
 _PATIENCE_S = 300.0
