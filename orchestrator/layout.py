@@ -22,6 +22,7 @@
   metrics.jsonl       one line a step, from rank 0
   saves.jsonl         one line a save, from rank 0, and one for each interval that `auto` chose
   data/               shards that the run made of sources that are none, and what its files were
+  tensorboard/        event files, where the job asks for them; wandb/ is Weights & Biases'
   compiled/           what torch.compile made, for the next attempt
   checkpoints/step-N/ published checkpoints only
   attempts/N/         one start of the script; nodes/ and stacks/ in it say how far its ranks are,
@@ -237,6 +238,11 @@ class RunLayout:
     def no_progress(self) -> Path:
         """Counter of attempts that stopped without a new step."""
         return self.root / "no-progress"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Folder of TensorBoard's event files."""
+        return self.root / "tensorboard"
 
     @property
     def metrics(self) -> Path:

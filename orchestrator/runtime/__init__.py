@@ -10,6 +10,7 @@
             dcp.load(state, checkpoint_id=checkpoint.path)
         for step in range(run.step + 1, steps + 1):
             ...                                 # train
+            run.log(step, loss=loss)            # for `fsdpq status`
             run.heartbeat(step)
             notice = run.should_stop()          # all ranks agree
             if notice or step % 100 == 0 or step == steps:

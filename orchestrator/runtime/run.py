@@ -19,6 +19,7 @@ from orchestrator.runtime.alone import Agreement, Alone
 from orchestrator.runtime.background import Job, Wish
 from orchestrator.runtime.environment import Environment, read_environment
 from orchestrator.runtime.fence import check_fence
+from orchestrator.runtime.logbook import Logbook
 from orchestrator.runtime.meeting import Meeting
 from orchestrator.runtime.notices import Notice, NoticeBoard, end_with_parent
 from orchestrator.runtime.pacing import Pacer
@@ -26,6 +27,7 @@ from orchestrator.runtime.pulse import Pulse
 from orchestrator.runtime.reports import Outcome, status, write_status
 from orchestrator.runtime.savelog import Save
 from orchestrator.runtime.saves import Heard, Saves
+from orchestrator.runtime.stepclock import StepClock
 from orchestrator.runtime.votes import decode, encode
 
 _HEARTBEAT_S = 1.0
@@ -91,6 +93,7 @@ class Run:
         self._ranks: Agreement | None = Meeting(alone, self._pulse) if alone else None
         self._first_step: int | None = None
         self._saves = Saves(env)
+        self._logbook, self._clock = Logbook(env), StepClock()
         self._verify: resuming.Verify = "full"
         self._quarantined: list[resuming.SetAside] = []
         self._rejected: list[tuple[Checkpoint, str]] = []
@@ -204,6 +207,7 @@ class Run:
             resuming.wait_until_visible(chosen)
         self.step = self._first_step = chosen.step if chosen else 0
         self._saves.saved_step = chosen.step if chosen else None
+        self._clock.restart()
         return chosen
 
     def _advice(self) -> str:
@@ -253,16 +257,32 @@ class Run:
             limit_s: After how many seconds it hangs; `hang.save_s` of the job, if left out, or
                 more where blocks like this took long before.
         """
+        self._clock.halt()
         with self._pulse.phase(what, limit_s):
             self._tell_phase()
             yield
         self._tell_phase()
+        self._clock.go()
 
     def _tell_phase(self) -> None:
         """Say on the shared disk what rank 0 is at, for readers of a node without a monitor."""
         if self.env.rank == 0:
             with contextlib.suppress(OSError):
                 self._write_progress(self.step if self._stepped else None)
+
+    def log(self, step: int, **values: object) -> None:
+        """Write a line of metrics for ``step``: `loss=...`, `tokens_per_s=...`, what you like.
+
+        Rank 0 writes, all ranks may call it. `fsdpq status` shows loss and tokens_per_s, and counts
+        where the time went from `step_s`: the seconds of training since the last line, unless you
+        give it. Lines of steps that an attempt lost stay; the later attempt's are the true ones.
+
+        Raises:
+            TypeError: A value is nothing that JSON knows.
+        """
+        step_s = self._clock.take()
+        if self.env.rank == 0:
+            self._logbook.write(step=step, step_s=step_s, values=values)
 
     def noticed(self) -> Notice | None:
         """Return this rank's own notice; the other ranks may not have one.
@@ -296,6 +316,7 @@ class Run:
             CheckpointError: The save in the background came to nothing.
             SupersededError: A newer attempt has started, as that save found.
         """
+        self._clock.halt()
         own = self.noticed()
         self._saves.look()
         wait_s = term_timeout_s if own is not None and own.urgent else timeout_s
@@ -313,6 +334,7 @@ class Run:
             saves.heard = saves.heard or Heard(agreed, agreed.at or time.time())
         elif lost:
             self.settle()
+        self._clock.go()
         return agreed
 
     def checkpoint_due(

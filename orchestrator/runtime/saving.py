@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from orchestrator.checkpoint import (
     FileEntry,
@@ -143,7 +143,7 @@ def _report(temporary: Path, ranks: Agreement, known: Mapping[str, FileEntry]) -
 
 def _owner(name: str, world_size: int) -> int | None:
     """Return the rank that wrote a shard of DCP's; None for any other file."""
-    found = _SHARD.fullmatch(name)
+    found = _SHARD.fullmatch(PurePosixPath(name).name)  # frameworks put them into folders
     if found is None or int(found["rank"]) >= world_size:
         return None
     return int(found["rank"])

@@ -13,6 +13,7 @@ from orchestrator.trainer.corpus import Corpus
 from orchestrator.trainer.evaluation import Evaluator, describe
 from orchestrator.trainer.garbage import collect_seldom
 from orchestrator.trainer.metrics import Console, MetricsLog, finite
+from orchestrator.trainer.mirror import Mirror
 from orchestrator.trainer.saver import Saver
 from orchestrator.trainer.sources import NoticeError, open_data, remember, what_changed
 from orchestrator.trainer.startup import Startup, process_started_at
@@ -49,6 +50,7 @@ def _train(run: Run, spec: TrainSpec, world: World, startup: Startup) -> None:
     startup.mark("data")
     training, saver = _prepare(run, spec, world, corpus, console, startup)
     evaluator = Evaluator.of(training, held_out)
+    mirror = Mirror(run, spec)
     with collect_seldom() as collect:
         notice = _loop(run, training, saver, console, startup, collect, evaluator)
     step = training.state.step
@@ -59,6 +61,7 @@ def _train(run: Run, spec: TrainSpec, world: World, startup: Startup) -> None:
         run.stopped(step=step, reason=f"{notice.signal} ({notice.origin})")
     else:
         run.finished(step=step)
+    mirror.close(stopped=notice is not None)
     console.say(f"{'stopped' if notice else 'finished'} after step {step}")
 
 

@@ -72,7 +72,7 @@ class Job:
         config["data"]["text_files"] = [str(self.root.parent / "text")]
         for key, value in changes.items():
             if isinstance(value, dict):
-                config[key] = {**config[key], **value}
+                config[key] = {**config.get(key, {}), **value}
             else:
                 config[key] = value
         self.root.mkdir(parents=True, exist_ok=True)

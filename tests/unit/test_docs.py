@@ -20,6 +20,7 @@ from orchestrator.spec.train import (
     DataSpec,
     EvalSpec,
     MeshSpec,
+    MetricsSpec,
     ModelSpec,
     TimeoutSpec,
     TrainSpec,
@@ -72,7 +73,16 @@ def test_every_key_of_a_job_file_is_in_the_readme(key: str) -> None:
     assert re.search(rf"\b{key}\b", README)
 
 
-PARTS = (TrainSpec, ModelSpec, DataSpec, EvalSpec, MeshSpec, CheckpointSpec, TimeoutSpec)
+PARTS = (
+    TrainSpec,
+    ModelSpec,
+    DataSpec,
+    EvalSpec,
+    MeshSpec,
+    CheckpointSpec,
+    MetricsSpec,
+    TimeoutSpec,
+)
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)

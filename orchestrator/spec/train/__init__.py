@@ -4,6 +4,7 @@ from orchestrator.spec.train.batch import check_batch, fits, mesh_shape
 from orchestrator.spec.train.checkpoint import CheckpointSpec
 from orchestrator.spec.train.data import DataSpec, EvalSpec, SourceSpec, SourcesSpec
 from orchestrator.spec.train.mesh import MeshSpec
+from orchestrator.spec.train.metrics import MetricsSpec, WandbSpec
 from orchestrator.spec.train.model import ModelSpec
 from orchestrator.spec.train.parallel import rows_at_once
 from orchestrator.spec.train.schema import TrainSpec, load_train, with_overrides
@@ -14,11 +15,13 @@ __all__ = [
     "DataSpec",
     "EvalSpec",
     "MeshSpec",
+    "MetricsSpec",
     "ModelSpec",
     "SourceSpec",
     "SourcesSpec",
     "TimeoutSpec",
     "TrainSpec",
+    "WandbSpec",
     "check_batch",
     "fits",
     "load_train",

@@ -16,6 +16,7 @@ from orchestrator.fields import validate
 from orchestrator.spec.train.checkpoint import CheckpointSpec
 from orchestrator.spec.train.data import DataSpec, EvalSpec
 from orchestrator.spec.train.mesh import Mesh, MeshSpec
+from orchestrator.spec.train.metrics import MetricsSpec
 from orchestrator.spec.train.model import ModelSpec
 from orchestrator.spec.train.numbers import Beta, Fraction, PositiveFloat
 from orchestrator.spec.train.parallel import ParallelSpec, SafetySpec
@@ -47,6 +48,7 @@ class TrainSpec(ParallelSpec, SafetySpec):
     deterministic: bool = True
     checkpoint: CheckpointSpec = CheckpointSpec()
     timeouts_s: TimeoutSpec = TimeoutSpec()
+    metrics: MetricsSpec = MetricsSpec()
 
     @model_validator(mode="after")
     def _tokenizer_is_there(self) -> "TrainSpec":
