@@ -29,7 +29,7 @@ test: $(VENV)/ready packages  ## Everything: check, unit, slurm, e2e. As root it
 	$(MAKE) check
 	$(PYTEST) tests/rounds
 	@if .ci/can-run-slurm; then \
-	  set -x; FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/slurm -n $(SLURM_JOBS) --dist worksteal && \
+	  set -x; $(MAKE) slurm && \
 	  FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/e2e -n $(E2E_JOBS) --dist worksteal; \
 	else \
 	  echo "LEFT OUT: tests/slurm and tests/e2e/test_on_slurm.py, which start a real Slurm cluster"; \
@@ -59,7 +59,10 @@ rounds: $(VENV)/ready  ## A thousand times two to four watchers, killed at rando
 	$(BIN)/python -m tests.rounds --rounds $(ROUNDS) --seed $(ROUNDS_SEED)
 
 slurm: $(VENV)/ready  ## Faults on a real Slurm cluster (root, Debian's Slurm packages).
-	FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/slurm -n $(SLURM_JOBS) --dist worksteal
+	@# Many quick questions to one cluster of their own: several workers would start one each.
+	FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/slurm/test_sites.py
+	FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/slurm --ignore=tests/slurm/test_sites.py \
+	  -n $(SLURM_JOBS) --dist worksteal
 
 e2e: $(VENV)/ready  ## Real FSDP2 training, interrupted, on the real cluster.
 	FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/e2e -n $(E2E_JOBS) --dist worksteal

@@ -9,9 +9,11 @@ from orchestrator.decide import (
     CancelJobs,
     Exclude,
     Over,
+    ProveNetwork,
     Replace,
     Restart,
     StartNow,
+    TellStop,
     decide,
     turn,
 )
@@ -22,8 +24,10 @@ from orchestrator.errors import (
     SchedulerError,
     SubmitError,
 )
+from orchestrator.fabric import record
 from orchestrator.history import history
 from orchestrator.layout import RunLayout
+from orchestrator.nodelist import expand
 from orchestrator.plan import LaunchPlan
 from orchestrator.scheduler import JobState, Scheduler
 from orchestrator.sight import Sight
@@ -32,7 +36,7 @@ from orchestrator.sight import Sight
 _NO_NODE_LEFT = ("node configuration is not available", "Node count specification invalid")
 
 
-def record(sight: Sight) -> Sight:
+def catch_up(sight: Sight) -> Sight:
     """Write down what is seen and not yet in the run's events; return the sight with it.
 
     To be done before the decision: a job that is put back has to leave out the node that the
@@ -73,6 +77,12 @@ def _do(sight: Sight, action: Action, scheduler: Scheduler) -> str:
             store.append(sight.layout, "ended jobs", job_ids=job_ids, why=action.why)
         case Exclude():
             return _exclude(sight, action, scheduler)
+        case ProveNetwork():
+            return _prove(sight, action)
+        case TellStop():
+            store.append(sight.layout, "told to stop", attempt=action.attempt, why=action.why)
+            scheduler.notify(action.job_id, signal=sight.plan.notice_signal)
+            return action.why
         case Over(record=True) | Restart() | Replace():
             return _claimed(sight, action, scheduler)
     return ""
@@ -256,8 +266,23 @@ def _exclude(sight: Sight, action: Exclude, scheduler: Scheduler) -> str:
         store.append(sight.layout, "refused", what="exclude", job_id=action.job_id, why=why)
         return why
     said = {"job_id": action.job_id, "nodes": list(action.nodes), "told": list(told)}
+    said |= {"let_go": list(action.let_go)} if action.let_go else {}
     store.append(sight.layout, "excluded", **said, why=action.why)
     return action.why
+
+
+def _prove(sight: Sight, action: ProveNetwork) -> str:
+    """Write down what network an attempt uses, or that its logs do not tell yet."""
+    files, plan = sight.layout.attempt(action.attempt), sight.plan
+    attempt = sight.seen.attempt
+    nodes = len(expand(attempt.nodes)) if attempt else 0
+    found = record.look(files, plan.fabric, nodes=nodes or plan.nodes)
+    network = record.of_diagnosis(found, require=plan.policy.require_rdma, at=sight.seen.now)
+    if network.verdict == "unknown":
+        store.append(sight.layout, "looked at network", attempt=action.attempt)
+        return ""
+    record.write(files, found, network)
+    return network.why
 
 
 def _own_exclusions(plan: LaunchPlan) -> tuple[str, ...]:

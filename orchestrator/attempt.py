@@ -96,6 +96,37 @@ class Straggler:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """What NCCL's logs say of the network of an attempt; see `orchestrator.fabric`.
+
+    Attributes:
+        verdict: "ok", "degraded", "no_gdr", "socket_fallback" or "unknown".
+        name: As NCCL's log gives it, "IB"; "" where it does not.
+        hcas: On the host with the fewest; None where nothing is said of them.
+        gdr: Whether GPUDirect is used; None if unproven.
+        why: What is wrong, a sentence; "" where nothing is.
+        hosts: Those that it is the fault of, as they call themselves; empty where it is no one's.
+        stop: Whether the job asks for more, and the attempt is to be stopped for it.
+        at: When that was found, in seconds since 1970.
+    """
+
+    verdict: str
+    name: str = ""
+    hcas: int | None = None
+    gdr: bool | None = None
+    why: str = ""
+    advice: str = ""
+    hosts: tuple[str, ...] = ()
+    stop: bool = False
+    at: float = 0.0
+
+    @property
+    def flagged(self) -> bool:
+        """Whether it works and is not what it should be."""
+        return self.verdict in ("degraded", "no_gdr", "socket_fallback")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One start of the script, as its own files tell it.
 
@@ -111,6 +142,7 @@ class Attempt:
         findings: What its logs say, the root cause first; read only where `facts.ended` was asked.
         hang, straggler: Looked for by `facts.latest` only, and until the batch shell has ended it.
             They mean something only while its job runs: files of a killed attempt stay as they are.
+        network: What was found of its network; None where nobody has looked yet.
     """
 
     number: int
@@ -135,3 +167,4 @@ class Attempt:
     straggler: Straggler | None = None
     switches: tuple[str, ...] = ()
     reclaimed: tuple[str, ...] = ()
+    network: Network | None = None

@@ -22,6 +22,7 @@ class Cause(StrEnum):
     WORKER_ERROR = "worker error"
     CHECKPOINT = "no usable checkpoint"
     CONFIGURATION = "configuration error"
+    NO_RDMA = "no RDMA"
     NO_PROGRESS = "no progress"
     RESIZED = "resized"
     CANCELLED = "cancelled"

@@ -50,6 +50,8 @@ def classify(job: JobRecord | None, attempt: Attempt | None) -> Verdict:
         return Verdict(Cause.CANCELLED, f"job {job.job_id} was cancelled {by}; nothing restarts it")
     if attempt is not None and attempt.outcome == "no_checkpoint":
         return Verdict(Cause.CHECKPOINT, attempt.reason)
+    if attempt is not None and (little := too_little(attempt)):
+        return little
     if job is None and attempt is not None and attempt.action == "none" and attempt.noticed:
         return _forgotten(attempt)
     if attempt is not None and attempt.action == "stop":
@@ -64,6 +66,8 @@ def classify(job: JobRecord | None, attempt: Attempt | None) -> Verdict:
 
 def past_verdict(attempt: Attempt) -> Verdict:
     """Return why an attempt ended that others have followed: the scheduler's record is gone."""
+    if told := too_little(attempt):
+        return told
     which, gone = f"attempt {attempt.number}", attempt.reclaimed
     if attempt.outcome == "stopped":
         return Verdict(Cause.NOTICE, f"{which} stopped for a notice and saved", suspects=gone)
@@ -73,6 +77,23 @@ def past_verdict(attempt: Attempt) -> Verdict:
         why = f"{which} lost {', '.join(gone)}, which the cloud took back"
         return Verdict(Cause.PREEMPTED, why, suspects=gone)
     return Verdict(Cause.GONE, f"{which} ended without a word")
+
+
+def too_little(attempt: Attempt) -> Verdict | None:
+    """Return that an attempt was stopped because its network is less than the job requires.
+
+    Where it is the fault of some nodes alone, others may do; else nothing but a mended network.
+    """
+    network = attempt.network
+    if network is None or not network.stop:
+        return None
+    nodes = expand(attempt.nodes)
+    known = dict.fromkeys(node_of(host, nodes) for host in network.hosts)
+    suspects = tuple(node for node in known if node)
+    why = f"{network.why} (require_rdma)"
+    if suspects and len(suspects) < len(nodes):
+        return Verdict(Cause.NODE_CHECK, why, network.advice, suspects)
+    return Verdict(Cause.NO_RDMA, why, network.advice)
 
 
 def of_attempt(attempt: Attempt) -> Verdict | None:

@@ -1,5 +1,7 @@
 """The options of a job for sbatch and srun. Pure."""
 
+from collections.abc import Iterator
+
 from orchestrator import placement
 from orchestrator.errors import SpecError
 from orchestrator.fields import slurm_time
@@ -47,7 +49,7 @@ def directives(
         ("ntasks-per-node", "1"),
         ("cpus-per-task", str(cpus) if cpus else None),
         gpu_request(where.gpu, workers, nodes=spec.nodes),
-        ("mem", _memory(spec, profile)),
+        ("mem", _memory(spec, profile, workers)),
         ("exclusive", "" if where.partition_profile.exclusive else None),
         ("time", slurm_time(limit_s) if limit_s else None),
         ("partition", where.partition),
@@ -70,9 +72,11 @@ def directives(
     return [(name, value) for name, value in wanted.items() if name not in profile.forbidden]
 
 
-def _memory(spec: JobSpec, profile: SiteProfile) -> str | None:
+def _memory(spec: JobSpec, profile: SiteProfile, gpus: int) -> str | None:
     if spec.mem_gib:
         return f"{spec.mem_gib}G"
+    if profile.memory_gib_per_gpu:
+        return f"{profile.memory_gib_per_gpu * gpus}G"
     return "0" if profile.memory == "all" else None
 
 
@@ -80,15 +84,21 @@ def refuse_forbidden(spec: JobSpec, profile: SiteProfile) -> None:
     """Refuse a job that asks with an option that its site forbids.
 
     Raises:
-        SpecError: It does; says why.
+        SpecError: It does; says why, a line for each option.
     """
+    if problems := tuple(forbidden_asked(spec, profile)):
+        raise SpecError("\n".join(problems))
+
+
+def forbidden_asked(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
+    """Yield which forbidden options the job asks with, each as `KEY: why; what to do`."""
     for option, why in profile.forbidden.items():
         key = SET_BY_FSDPQ.get(option)
         if option in spec.sbatch:
-            raise SpecError(f"sbatch.{option}: {profile.name} forbids it: {why}; remove it")
+            yield f"sbatch.{option}: {profile.name} forbids it: {why}; remove it"
         # `nodes` and the like always have a value; what counts is what the job itself says.
         if key in spec.model_fields_set and key not in {"name", "nodes", "notice", "env"}:
-            raise SpecError(f"{key}: {profile.name} forbids --{option}: {why}; remove it")
+            yield f"{key}: {profile.name} forbids --{option}: {why}; remove it"
 
 
 def gpu_request(gpu: GpuProfile | None, count: int, *, nodes: int) -> tuple[str, str | None]:

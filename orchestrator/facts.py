@@ -9,13 +9,17 @@ from typing import Any
 
 from orchestrator import environment, store, vitals
 from orchestrator.attempt import Attempt, Finding, RankError, Weight
+from orchestrator.bandwidth import Record
 from orchestrator.environment import Change, Environment
 from orchestrator.evidence import errors, reading
+from orchestrator.fabric import record as network
 from orchestrator.layout import AttemptLayout, RunLayout
 from orchestrator.nodelist import expand, node_of
 
 # Larger than any step and any time in seconds: what is larger was not written by us.
 _LARGE = 1e15
+# Attempts among which a file is looked for that not all of them have.
+_LOOKED_AT = 32
 
 
 def attempts(
@@ -133,7 +137,16 @@ def _attempt(layout: AttemptLayout, number: int, metric_step: int | None) -> Att
         error=_first_error(layout.errors),
         switches=tuple(start.texts("switches")),
         reclaimed=tuple(_reclaimed(layout, start.text("nodes"))),
+        network=network.read(layout.fabric),
     )
+
+
+def bandwidth(layout: RunLayout) -> Record | None:
+    """Return what the newest bandwidth sweep of a run has measured; None where there was none."""
+    for number in reversed(_numbers(layout)[-_LOOKED_AT:]):
+        if (data := store.read_json(layout.attempt(number).bandwidth)) is not None:
+            return Record.from_json(data)
+    return None
 
 
 def _reclaimed(layout: AttemptLayout, nodes: str) -> Iterable[str]:

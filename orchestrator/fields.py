@@ -6,6 +6,7 @@ refused (a newline in a job name would start a new #SBATCH line), and so is `$` 
 """
 
 import re
+import stat
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Val
 
 from orchestrator import wording
 from orchestrator.errors import InputError
+from orchestrator.redact import redacted
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -35,9 +37,9 @@ _OF_BASH = re.compile(
 )
 # ... and the scripts in templates/ keep their own values in these.
 _OF_SCRIPTS = re.compile(
-    "FSDPQ_.*|attempt|attempt_dir|caught|check|child|code|hosts|idle|job_id|last|left|list|local_dir"
-    "|mark|monitor|node|nodes|note|notice|noticed|pending|rank|ranks|restart|run_dir|state|status|step"
-    "|switches|tie|try|unfit"
+    "FSDPQ_.*|attempt|attempt_dir|carried|caught|check|checking|child|code|file|hosts|idle|image"
+    "|job_id|last|left|list|local_dir|mark|monitor|mounts|node|nodes|note|notice|noticed|pending|rank"
+    "|ranks|restart|run_dir|silent|state|status|step|switches|tie|try|unfit|variable|within"
 )
 
 
@@ -217,9 +219,7 @@ def read_yaml(path: Path, *, error: type[InputError]) -> dict[str, Any]:
         InputError: As ``error``; the file is missing, unreadable or no mapping.
     """
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise error(f"{path}: is larger than {_MAX_BYTES >> 10} KiB; is this the right file?")
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        data = yaml.load(_text_of(path, error), Loader=_Loader)
     except FileNotFoundError:
         raise error(f"{path}: there is no such file") from None
     except UnicodeDecodeError as problem:
@@ -233,6 +233,16 @@ def read_yaml(path: Path, *, error: type[InputError]) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise error(f"{path}: must hold keys and values, such as `nodes: 2`")
     return data
+
+
+def _text_of(path: Path, error: type[InputError]) -> str:
+    """Return what is in a file: no pipe that nobody fills, no device without an end."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+        raise error(f"{path}: is no ordinary file; give the path of one")
+    if found.st_size > _MAX_BYTES:
+        raise error(f"{path}: is larger than {_MAX_BYTES >> 10} KiB; is this the right file?")
+    return path.read_text(encoding="utf-8")
 
 
 def read_scalar(text: str, *, where: str, error: type[InputError]) -> Any:
@@ -268,7 +278,8 @@ def _explain(model: type[BaseModel], item: Any) -> str:
     if item["type"] == "missing":
         return f"{path}: is required"
     text = wording.of_value(item)
-    given = "" if isinstance(item["input"], dict | BaseModel) else f" (given: {item['input']!r})"
+    shown = redacted(repr(item["input"]))
+    given = "" if isinstance(item["input"], dict | BaseModel) else f" (given: {shown})"
     return f"{path}: {text}{given}" if path else text
 
 

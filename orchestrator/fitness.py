@@ -27,6 +27,9 @@ def expected(spec: JobSpec, profile: SiteProfile, *, workers: int) -> Expected:
         gpu_memory_used_gib=asked.gpu_memory_used_gib,
         gpu_temperature_c=asked.gpu_temperature_c,
         uncorrected_ecc=asked.uncorrected_ecc,
+        busbw_gbs=fabric.busbw_gbs,
+        bandwidth_ratio=asked.bandwidth_ratio,
+        bandwidth_timeout_s=asked.bandwidth_timeout_s,
         timeout_s=asked.timeout_s,
         all_reduce_timeout_s=asked.all_reduce_timeout_s,
     )

@@ -29,6 +29,8 @@ class _Reader:
         self.excluded: list[tuple[str, tuple[str, ...]]] = []
         self.unexcludable: list[str] = []
         self.micro_batch: int | None = None
+        self.told_to_stop: list[tuple[int, float]] = []
+        self.looked: list[tuple[int, float]] = []
 
     def on_submitting(self, event: Event) -> None:
         self.asked_at = float(event.get("at", 0.0))
@@ -72,6 +74,12 @@ class _Reader:
     def on_start_now(self, event: Event) -> None:
         self.hurried.append((str(event.get("job_id")), event.get("restart")))
 
+    def on_told_to_stop(self, event: Event) -> None:
+        self.told_to_stop += _at_attempt(event)
+
+    def on_looked_at_network(self, event: Event) -> None:
+        self.looked += _at_attempt(event)
+
     def on_gave_up(self, event: Event) -> None:
         self.gave_up = Over("failed", str(event.get("why")), cause(event.get("cause")))
 
@@ -105,6 +113,8 @@ class _Reader:
 
     def on_excluded(self, event: Event) -> None:
         self.excluded.append((str(event.get("job_id")), _texts(event.get("nodes"))))
+        forgiven = _texts(event.get("let_go"))
+        self.suspicions = [s for s in self.suspicions if s.proof or s.node not in forgiven]
 
 
 def history(events: Iterable[Event]) -> History:
@@ -129,6 +139,8 @@ def history(events: Iterable[Event]) -> History:
         excluded=tuple(reader.excluded),
         unexcludable=tuple(reader.unexcludable),
         micro_batch=reader.micro_batch,
+        told_to_stop=tuple(reader.told_to_stop),
+        looked=tuple(reader.looked),
     )
 
 
@@ -138,6 +150,11 @@ def cause(text: object) -> Cause:
         return Cause(str(text))
     except ValueError:
         return Cause.NO_PROGRESS
+
+
+def _at_attempt(event: Event) -> list[tuple[int, float]]:
+    number = event.get("attempt")
+    return [(number, float(event.get("at", 0.0)))] if isinstance(number, int) else []
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from glob import glob
 from importlib.util import find_spec
@@ -62,27 +62,60 @@ def prepare(
     Raises:
         InputError: The job file, the site profile or an override cannot be used.
     """
+    described = read(job, site=site, overrides=overrides)
+    if live_code:
+        code = described.spec.code.model_copy(update={"live": True})
+        described = replace(described, spec=described.spec.model_copy(update={"code": code}))
+    return ready(described, runs=runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A job and its site as their files have them."""
+
+    job: Path
+    spec: JobSpec
+    site_file: Path
+    profile: SiteProfile
+
+
+def read(job: Path, *, site: str | None, overrides: Sequence[str]) -> Described:
+    """Return the job in the file ``job`` and its site; see `prepare`.
+
+    Raises:
+        InputError: One of them cannot be used.
+    """
     chosen = [f"site={json.dumps(site, ensure_ascii=False)}"] if site is not None else []
     spec = load_job(job, overrides=[*overrides, *chosen])
-    if live_code:
-        spec = spec.model_copy(update={"code": spec.code.model_copy(update={"live": True})})
     site_file = _site_file(job, spec.site, chosen=bool(chosen))
-    profile = read_profile(site_file, own=own_sites())
+    return Described(job, spec, site_file, read_profile(site_file, own=own_sites()))
+
+
+def ready(described: Described, *, runs: Path, program: tuple[str, ...] | None = None) -> Launch:
+    """Return the run of a job; ``program`` takes the place of the job's own.
+
+    Raises:
+        SpecError: The job does not fit the site.
+    """
+    job, spec, profile = described.job, described.spec, described.profile
     layout = RunLayout(_run_dir(runs, spec.name))
     cwd = _usable(Path.cwd(), "workdir")
     try:
         check_script(spec)
         spec = planning.settle(spec, profile)
         plan = planning.plan(spec, profile, layout=layout, cwd=cwd, python=sys.executable)
+        if program is not None:
+            plan = replace(plan, program=program)
         if spec.train is not None:
             check_batch(spec.train, plan.world_size)
         code = snapshot.find(spec)
         caller_path = os.environ.get("PYTHONPATH", "")
         plan = snapshot.settle(plan, code, spec, caller_path=caller_path)
+        planning.check_mounts(plan)
     except SpecError as problem:
         raise SpecError(f"{job}: {problem}") from None
     placed = placement.notes(spec, profile, nproc=plan.nproc_per_node)
-    warnings = _lint(spec, profile, job=job, site_file=site_file, layout=layout)
+    warnings = _lint(replace(described, spec=spec), layout)
     notes = (*_notes(spec, profile), *placed, *code.notes, *warnings)
     files = _files(job, spec, plan)
     if plan.preflight:
@@ -101,10 +134,16 @@ def _site_file(job: Path, site: str, *, chosen: bool) -> Path:
 
 def _notes(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
     """Yield what looks like a mistake, though only the nodes can tell."""
-    if spec.python is None and find_spec("torch") is None:
+    if spec.python is None and spec.container is None and find_spec("torch") is None:
         yield (
             f"{sys.executable} has no torch, and the job would run with it; name the interpreter of"
             " your training environment with `python:`"
+        )
+    if profile.scheduler == "slurm" and profile.gpu is None and spec.gpus_per_node is not None:
+        yield (
+            f"gpus_per_node: the profile {profile.name} says nothing of GPUs, so the job asks Slurm"
+            " for none; extend it with `gpu: {model: ..., per_node: ...}`, or let"
+            " `fsdpq sites detect` write one"
         )
     known = ", ".join(profile.partitions)
     if spec.partition and known and spec.partition not in profile.partitions:
@@ -117,19 +156,25 @@ def _notes(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
             yield f"train.data.text_files: nothing matches {pattern} here; do the nodes see more?"
 
 
-def _lint(
-    spec: JobSpec, profile: SiteProfile, *, job: Path, site_file: Path, layout: RunLayout
-) -> Iterator[str]:
-    """Yield the errors and warnings of `fsdpq sites lint`; they hold nobody up."""
+def _lint(described: Described, layout: RunLayout) -> Iterator[str]:
+    """Yield the errors and warnings of `fsdpq sites lint`; they hold nobody up.
+
+    Of the remarks only the one on memory: a job may die of what it does not ask for.
+    """
     found = linting.spec_findings(
-        spec,
-        profile,
-        file=str(job),
-        site_file=str(site_file),
+        described.spec,
+        described.profile,
+        file=str(described.job),
+        site_file=str(described.site_file),
         run_dir=layout.root,
         around=Surroundings(environ=dict(os.environ)),
     )
-    return (one.line() for one in found if one.level != "info")
+    names = {"error": "warning, likely wrong: ", "warn": "warning: ", "info": ""}
+    return (
+        f"{names[one.level]}{one.text()}"
+        for one in found
+        if one.level != "info" or one.rule == "memory-unknown"
+    )
 
 
 def _run_dir(runs: Path, name: str) -> Path:

@@ -23,7 +23,8 @@
   saves.jsonl         one line a save, from rank 0, and one for each interval that `auto` chose
   compiled/           what torch.compile made, for the next attempt
   checkpoints/step-N/ published checkpoints only
-  attempts/N/         one start of the script; nodes/ and stacks/ in it say how far its ranks are
+  attempts/N/         one start of the script; nodes/ and stacks/ in it say how far its ranks are,
+                      bandwidth.json how fast they talk to one another
   environments/       lists of installed packages, one for each that an attempt had
   claims/             who restarts what, so that two watchers never do the same
   submitit/           submitit's own folder
@@ -96,9 +97,19 @@ class AttemptLayout:
         return self.root / "nccl"
 
     @property
+    def fabric(self) -> Path:
+        """JSON: the verdict on the network, from the monitor of the first node, or a watcher."""
+        return self.root / "fabric.json"
+
+    @property
     def preflight(self) -> Path:
         """Folder of what the nodes' checks found before the start, one file a node."""
         return self.root / "preflight"
+
+    @property
+    def bandwidth(self) -> Path:
+        """JSON of what the bandwidth sweep measured (`orchestrator.bandwidth`)."""
+        return self.root / "bandwidth.json"
 
     @property
     def nodes(self) -> Path:

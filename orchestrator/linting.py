@@ -1,14 +1,18 @@
 """Read the files that lint is asked about, and have the rules look at them. Effects: reading."""
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.errors import InputError, ProfileError
+from orchestrator import plan as planning
+from orchestrator.errors import InputError, ProfileError, SpecError
 from orchestrator.fields import read_yaml
 from orchestrator.home import own_sites
+from orchestrator.layout import RunLayout
 from orchestrator.lint import Finding, Surroundings, lint, of_job, of_profile
 from orchestrator.profile import SiteProfile, locate, own_names, read_profile, shipped
-from orchestrator.spec.job import JobSpec, load_job
+from orchestrator.spec.job import JobSpec, check_script, load_job
 
 _ONLY_JOB = JobSpec.model_fields.keys() - SiteProfile.model_fields.keys()
 _ONLY_SITE = SiteProfile.model_fields.keys() - JobSpec.model_fields.keys()
@@ -102,13 +106,60 @@ def job_findings(
     """
     spec = load_job(path)
     where = site or locate(spec.site, base=path.absolute().parent, own=own_sites())
-    return spec_findings(
+    profile = read_profile(where, own=own_sites())
+    run_dir = Path(os.path.abspath(runs)) / spec.name  # noqa: PTH100 (links stay)
+    found = spec_findings(
         spec,
-        read_profile(where, own=own_sites()),
+        profile,
         file=_shown(path),
         site_file=_shown(where),
-        run_dir=Path(os.path.abspath(runs)) / spec.name,  # noqa: PTH100 (links stay)
+        run_dir=run_dir,
         around=around,
+    )
+    told = any(one.level == "error" for one in found)
+    return (*found, *_refused(spec, profile, _shown(path), run_dir, told=told))
+
+
+def _refused(
+    spec: JobSpec, profile: SiteProfile, file: str, run_dir: Path, *, told: bool
+) -> Iterator[Finding]:
+    """Yield why `fsdpq submit` would refuse the job.
+
+    Args:
+        spec: The job.
+        profile: Its site.
+        file: The job's file.
+        run_dir: Where the run would be.
+        told: Whether the rules found an error already, which is then likely the same one.
+    """
+    try:
+        check_script(spec)
+    except SpecError as problem:
+        yield _refusal(file, problem)
+    if told:
+        return
+    try:
+        settled = planning.settle(spec, profile)
+        planning.plan(
+            settled, profile, layout=RunLayout(run_dir), cwd=Path.cwd(), python=sys.executable
+        )
+    except SpecError as problem:
+        yield _refusal(file, problem)
+
+
+def _refusal(file: str, problem: SpecError) -> Finding:
+    key, _, why = str(problem).partition(": ")
+    why, _, do = why.partition("; ")
+    return Finding(
+        rule="refused",
+        level="error",
+        file=file,
+        key=key,
+        value="",
+        why=why,
+        do=do or "correct it: `fsdpq submit` refuses the job",
+        since=None,
+        source="fsdpq submit",
     )
 
 

@@ -41,7 +41,10 @@ def look(runs: Runs, scheduler: Scheduler, *, whole: bool = True) -> list[Sight]
     if not isinstance(answer, QueryError):
         jobs = _by_name(answer.records)
         sights = [_with_jobs(sight, answer, jobs.get(sight.plan.job_name, [])) for sight in sights]
-    return [_read_on(sight) if whole or not _calm(sight.seen) else sight for sight in sights]
+    return [
+        _read_on(sight) if whole or _unproven(sight) or not _calm(sight.seen) else sight
+        for sight in sights
+    ]
 
 
 def _with_jobs(sight: Sight, answer: Answer, jobs: Sequence[JobRecord]) -> Sight:
@@ -96,6 +99,12 @@ def _calm(seen: Observation) -> bool:
         return True
     live = [job for job in seen.jobs if job.live]
     return bool(live) and not seen.stalled and live[0].state in _CALM
+
+
+def _unproven(sight: Sight) -> bool:
+    """Return whether the network of a run that trains may be a reason to stop it."""
+    jobs = sight.seen.jobs or ()
+    return sight.policy.require_rdma and any(job.state is JobState.RUNNING for job in jobs)
 
 
 def _read_on(sight: Sight) -> Sight:

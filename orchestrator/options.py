@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator
 
-from orchestrator.fields import sbatch_value
+from orchestrator.fields import Line, sbatch_value
 
 _OPTION = re.compile(r"[a-z][a-z0-9-]*")
 
@@ -57,16 +57,33 @@ def _plain(value: str) -> str:
     return sbatch_value(value) if value else value
 
 
-def _free(options: dict[str, str]) -> dict[str, str]:
+def _can_do_without(options: dict[str, str]) -> dict[str, str]:
     for name in options:
-        if name in NEVER:
-            raise ValueError(f"{name} is how fsdpq keeps hold of the run, and cannot be changed")
-        if name in SET_BY_FSDPQ:
-            raise ValueError(f"{name} is set by fsdpq; use the key `{SET_BY_FSDPQ[name]}`")
+        if name in NEVER or name in ("job-name", "nodes", "time"):
+            raise ValueError(
+                f"{name} is an option without which fsdpq loses hold of the run; a site that"
+                " refuses it cannot be used"
+            )
     return options
+
+
+def _free(options: dict[str, str]) -> dict[str, str]:
+    problems = [text for name in options if (text := _not_free(name))]
+    if problems:
+        raise ValueError("; ".join(problems))
+    return options
+
+
+def _not_free(name: str) -> str | None:
+    if name in NEVER:
+        return f"{name} is how fsdpq keeps hold of the run, and cannot be changed"
+    if name in SET_BY_FSDPQ:
+        return f"{name} is set by fsdpq; use the key `{SET_BY_FSDPQ[name]}`"
+    return None
 
 
 Option = Annotated[str, AfterValidator(_option)]
 # "" is an option without a value.
 Options = dict[Option, Annotated[str, BeforeValidator(_text), AfterValidator(_plain)]]
+Forbidden = Annotated[dict[Option, Line], AfterValidator(_can_do_without)]
 SbatchOptions = Annotated[Options, AfterValidator(_free)]

@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from orchestrator import placement
+from orchestrator import placement, promise
 from orchestrator.clouds import Cloud
+from orchestrator.container import PYTHON, Container, container, notice_signal
 from orchestrator.directives import directives
 from orchestrator.errors import SpecError
+from orchestrator.fabric.promise import Promise
 from orchestrator.layout import RunLayout
 from orchestrator.limits import Limits
 from orchestrator.policy import Policy
@@ -62,6 +64,8 @@ class LaunchPlan:
         prepend: Put before what a list of paths holds already.
         scripts: Sourced before `env`, each with variables that steer it.
         srun: More options of srun; "" is one without a value.
+        container: What the nodes run in; None for the host itself.
+        fabric: What the site promises of the network; None in runs of older versions.
     """
 
     run: str
@@ -95,11 +99,28 @@ class LaunchPlan:
     prepend: Pairs = ()
     scripts: tuple[tuple[str, Pairs], ...] = ()
     srun: Pairs = ()
+    container: Container | None = None
+    fabric: Promise | None = None
 
     @property
     def world_size(self) -> int:
         """Number of ranks."""
         return self.nodes * self.nproc_per_node
+
+    @property
+    def mounts(self) -> tuple[str, ...]:
+        """What the container sees of the host, as HOST:CONTAINER[:ro].
+
+        Raises:
+            SpecError: The run directory or the like cannot be mounted.
+        """
+        if self.container is None:
+            return ()
+        paths = [self.run_dir, *self.python_path]
+        paths += [self.workdir] if self.container.workdir is None else []
+        script = Path(self.program[0])
+        paths += [str(script.parent)] if script.is_absolute() else []
+        return self.container.all_mounts(paths)
 
     def size_options(self, nodes: int) -> list[str]:
         """Return the options that have a job of this plan start on ``nodes`` nodes."""
@@ -148,9 +169,13 @@ def plan(
     Raises:
         SpecError: The job asks for what the site does not have.
     """
+    inside = container(spec, profile)
+    spec = notice_signal(spec, inside)
     where = target(spec, profile)
     nproc = _workers(spec, profile, where)
     spec = placement.with_mesh(spec, profile, nproc=nproc)
+    network = promise.of_site(profile)
+    promise.check(spec, network)
     limit_s = _time_limit(spec, where)
     check_limits(spec, profile, where, workers=nproc)
     job_name = f"{spec.name}-{hashlib.sha256(str(layout.root).encode()).hexdigest()[:8]}"
@@ -180,10 +205,10 @@ def plan(
         nproc_per_node=nproc,
         cpus_per_node=where.cpus_per_node,
         workdir=spec.workdir or str(cwd),
-        directives=tuple(options),
+        directives=(*options, *(inside.directives if inside else ())),
         env=tuple(_environment(spec, profile).items()),
         modules=profile.modules + spec.modules,
-        python=spec.python or python,
+        python=spec.python or (PYTHON if inside else python),
         program=_program(spec, layout),
         notice_signal=spec.notice.signal,
         steps_total=spec.train.steps if spec.train else None,
@@ -204,7 +229,18 @@ def plan(
         prepend=tuple(profile.prepend.items()),
         scripts=tuple((one.path, tuple(one.env.items())) for one in profile.scripts),
         srun=tuple(profile.srun.items()),
+        container=inside,
+        fabric=network,
     )
+
+
+def check_mounts(plan: LaunchPlan) -> None:
+    """Refuse a plan whose container cannot be shown what it needs.
+
+    Raises:
+        SpecError: A path has characters that no container runtime can be told of.
+    """
+    _ = plan.mounts
 
 
 def settle(spec: JobSpec, profile: SiteProfile) -> JobSpec:
@@ -221,6 +257,7 @@ def _policy(spec: JobSpec, nproc: int, *, seed: str) -> Policy:
     restart, elastic = spec.restart, spec.elastic
     return Policy(
         max_no_progress=restart.max_no_progress,
+        require_rdma=spec.require_rdma and spec.nodes > 1,
         delay_s=restart.delay_s,
         max_delay_s=restart.max_delay_s,
         budgets=restart.budgets.by_cause(),
@@ -228,6 +265,7 @@ def _policy(spec: JobSpec, nproc: int, *, seed: str) -> Policy:
         micro_batch=spec.train.micro_batch if spec.train else 1,
         exclude_after=restart.bad_nodes.after,
         forget_s=restart.bad_nodes.forget_s,
+        let_go_s=restart.bad_nodes.patience_s,
         max_excluded=restart.bad_nodes.at_most,
         sizes=_sizes(spec, nproc),
         patience_s=elastic.patience_s if elastic else 0.0,
@@ -285,7 +323,8 @@ def _time_limit(spec: JobSpec, where: Target) -> int | None:
 
 
 def _environment(spec: JobSpec, profile: SiteProfile) -> dict[str, str]:
-    return {**_DEFAULT_ENV, **profile.env, **profile.env_host, **spec.env}
+    by_path = profile.env_container if spec.container else profile.env_host
+    return {**_DEFAULT_ENV, **profile.env, **by_path, **spec.env}
 
 
 def _program(spec: JobSpec, layout: RunLayout) -> tuple[str, ...]:
@@ -294,4 +333,4 @@ def _program(spec: JobSpec, layout: RunLayout) -> tuple[str, ...]:
     return ("-m", "orchestrator.trainer", str(layout.train))
 
 
-__all__ = ["LaunchPlan", "plan", "settle"]
+__all__ = ["LaunchPlan", "check_mounts", "plan", "settle"]

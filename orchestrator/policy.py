@@ -19,9 +19,11 @@ class Policy:
         exclude_after: How often a node must be suspected before it is left out. Evidence that
             speaks against the node alone (ECC, a failed node check) counts at once.
         forget_s: How long a suspicion lasts, in seconds.
+        let_go_s: How long a job that finds no nodes waits for others than the suspected ones.
         max_excluded: The most nodes that are left out at a time.
         sizes: The node counts that the run may have, largest first; one where it is not elastic.
         patience_s: How long the run waits for nodes before it takes fewer, in seconds.
+        require_rdma: Whether an attempt whose network is less than the site promises is stopped.
         seed: Makes the jitter of the delay differ between runs.
     """
 
@@ -33,7 +35,9 @@ class Policy:
     micro_batch: int = 1
     exclude_after: int = 2
     forget_s: float = 86400.0
+    let_go_s: float = 600.0
     max_excluded: int = 4
     sizes: tuple[int, ...] = ()
     patience_s: float = 3600.0
+    require_rdma: bool = False
     seed: str = ""

@@ -23,8 +23,14 @@ from typing import Any, Iterator  # noqa: UP035 (Python 3.8)
 _LIMIT_S = 60
 _GIT_LIMIT_S = 10
 _DRIVER = "/proc/driver/nvidia/version"
-# Apptainer, Singularity, Slurm's --container, and enroot behind pyxis.
-_CONTAINERS = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "SLURM_CONTAINER", "ENROOT_ROOTFS")
+# The job's own `container:`; else Apptainer, Singularity, Slurm's --container, enroot behind pyxis.
+_CONTAINERS = (
+    "FSDPQ_CONTAINER",
+    "APPTAINER_CONTAINER",
+    "SINGULARITY_CONTAINER",
+    "SLURM_CONTAINER",
+    "ENROOT_ROOTFS",
+)
 _DISTRIBUTION = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info")
 
 

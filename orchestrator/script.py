@@ -26,8 +26,18 @@ def value(text: str) -> str:
 
     >>> print(value("/run/tcpx-${SLURM_JOB_ID}"), value("$HOME"))
     /run/tcpx-"$job_id" '$HOME'
+
+    NCCL_IB_HCA's "=" is quoted, or an admin would read a comparison.
+
+    >>> print(value("=mlx5_0"))
+    '=mlx5_0'
     """
-    return '"$job_id"'.join(sh(part) if part else "" for part in text.split(_JOB_ID)) or "''"
+    return '"$job_id"'.join(_piece(part) for part in text.split(_JOB_ID)) or "''"
+
+
+def _piece(part: str) -> str:
+    plain = sh(part) if part else ""
+    return f"'{part}'" if part.startswith("=") and plain == part else plain
 
 
 def before(text: str, name: str) -> str:

@@ -11,13 +11,17 @@ from orchestrator import facts, report, store
 from orchestrator.attempt import Attempt
 from orchestrator.cause import Cause
 from orchestrator.decide import Action
+from orchestrator.fabric import record
 from orchestrator.ledger import Books
+from orchestrator.nodelist import expand
 from orchestrator.report import Status, Told
 from orchestrator.sight import Sight
 
 _TAIL_BYTES = 65536
 # Attempts whose logs are read for a single run's status; older ones are told by their events.
 _JUDGED = 32
+# When an attempt has said what network it uses; its own first node then writes that down.
+_PROOF_S = 90.0
 
 
 def of(sight: Sight, action: Action, *, whole: bool = False) -> Status:
@@ -46,6 +50,7 @@ def of(sight: Sight, action: Action, *, whole: bool = False) -> Status:
         submitted_at=times[0] if times else None,
         books=Books(metrics=lines, saves=store.read_lines(layout.saves)) if whole else None,
         environment_changes=facts.environment_changes(layout) if whole else (),
+        bandwidth=facts.bandwidth(layout) if whole else None,
     )
 
 
@@ -72,6 +77,8 @@ def _attempts(
         found[-1] = replace(found[-1], findings=judged.findings, error=judged.error)
     if not thorough:
         return found
+    if found:
+        found[-1] = _with_network(sight, found[-1])
     jobs = sight.seen.jobs
     alive = jobs is None or any(job.live for job in jobs)
     newest = found[-1].number if found and alive else None
@@ -79,6 +86,18 @@ def _attempts(
         facts.ended(sight.layout, attempt) if _untold(attempt, newest) else attempt
         for attempt in found[-_JUDGED:]
     ]
+
+
+def _with_network(sight: Sight, attempt: Attempt) -> Attempt:
+    """Return an attempt with a verdict on its network also where nobody in its job gave one."""
+    nodes = len(expand(attempt.nodes))
+    young = attempt.started_at is None or sight.seen.now - attempt.started_at < _PROOF_S
+    if attempt.network is not None or nodes < 2 or young:
+        return attempt
+    files, plan = sight.layout.attempt(attempt.number), sight.plan
+    looked = record.look(files, plan.fabric, nodes=nodes)
+    network = record.of_diagnosis(looked, require=False, at=sight.seen.now)
+    return replace(attempt, network=None if network.verdict == "unknown" else network)
 
 
 def _untold(attempt: Attempt, alive: int | None) -> bool:

@@ -56,7 +56,7 @@ def target(spec: JobSpec, profile: SiteProfile) -> Target:
         qos=qos,
         comment=spec.comment or (cheap and cheap.comment) or known.comment,
         constraint=spec.constraint or known.constraint or profile.constraint,
-        terms=_together(known, granted, *([cheap] if cheap else [])),
+        terms=_together(*_parts(profile, known, granted, cheap)),
         partition_profile=known,
         gpu=known.gpu or profile.gpu,
         cpus_per_node=spec.cpus_per_node or known.cpus_per_node or profile.cpus_per_node,
@@ -114,28 +114,50 @@ def _beyond_time(spec: JobSpec, terms: Terms, place: str) -> Iterator[str]:
 
 
 def _beyond_quotas(spec: JobSpec, profile: SiteProfile, where: Target, gpus: int) -> Iterator[str]:
-    most = [(where.terms.max_gpus_per_user, f"{_place(where)} gives a user")]
-    for quota in _quotas(profile, where):
-        most.append((quota.gpus_per_user, f"{profile.name} gives a user"))
-        most.append((quota.gpus_per_account, f"{profile.name} gives an account"))
+    most = [(where.terms.max_gpus_per_user, f"{_place(where)} gives a user", where.terms.note)]
+    for quota in _quotas(spec, profile, where):
+        when = _when(quota)
+        most.append((quota.gpus_per_user, f"{profile.name} gives a user{when}", quota.note))
+        most.append((quota.gpus_per_account, f"{profile.name} gives an account{when}", quota.note))
         if quota.nodes_per_user is not None and spec.nodes > quota.nodes_per_user:
             yield (
-                f"nodes: {spec.nodes} are more than {profile.name} gives a user"
-                f" ({quota.nodes_per_user}); the job would wait for ever: ask for fewer"
+                f"nodes: {spec.nodes} are more than {profile.name} gives a user{when}"
+                f" ({quota.nodes_per_user}); {_fewer(quota.note)}"
             )
-    for limit, who in most:
+    for limit, who, note in most:
         if limit is not None and gpus > limit:
             yield (
-                f"nodes: {spec.nodes} have {gpus} GPUs, which is more than {who} ({limit}); the"
-                " job would wait for ever: ask for fewer"
+                f"nodes: {spec.nodes} have {gpus} GPUs, which is more than {who} ({limit});"
+                f" {_fewer(note)}"
             )
 
 
-def _quotas(profile: SiteProfile, where: Target) -> list[Quota]:
-    """Return the quotas that count where the job goes."""
+def _fewer(note: str | None) -> str:
+    """Return what to do, and the profile's word on the limit."""
+    text = "the job would wait for ever: ask for fewer"
+    return f"{text} (the profile's note: {note})" if note else text
+
+
+def _when(quota: Quota) -> str:
+    """Return for which time limits a quota counts, where it does not count for all."""
+    limit = quota.below_time_limit
+    return f" for time limits below {slurm_time(limit)}" if limit else ""
+
+
+def _quotas(spec: JobSpec, profile: SiteProfile, where: Target) -> list[Quota]:
+    """Return the quotas that count where the job goes, and for as long as it may run."""
+    limit = spec.time_limit or where.terms.time_limit or where.terms.default_time_limit
     return [
-        one for one in profile.quotas if not one.partitions or where.partition in one.partitions
+        one
+        for one in profile.quotas
+        if (not one.partitions or where.partition in one.partitions)
+        and _counts_below(one.below_time_limit, limit)
     ]
+
+
+def _counts_below(bound: int | None, limit: int | None) -> bool:
+    """Return whether a job of ``limit`` seconds is below; where it is not known, it may be."""
+    return bound is None or limit is None or limit < bound
 
 
 def _refuse_local(spec: JobSpec) -> None:
@@ -154,6 +176,11 @@ def _preemptible(spec: JobSpec, profile: SiteProfile) -> PreemptibleProfile | No
     if not spec.preemptible:
         return None
     cheap = profile.preemptible
+    if cheap is None and profile.terms is not None and _off(profile.terms):
+        raise SpecError(
+            f"preemptible: preemption is off at {profile.name}: no job there can be taken away, nor"
+            " had cheaper for that; leave it out"
+        )
     if cheap is None:
         raise SpecError(
             f"preemptible: the profile of {profile.name} does not say how to ask for it; leave it"
@@ -169,10 +196,28 @@ def _preemptible(spec: JobSpec, profile: SiteProfile) -> PreemptibleProfile | No
     return cheap
 
 
+def _off(terms: Terms) -> bool:
+    """Return whether the profile itself says that there is no preemption."""
+    return "preempt" in terms.model_fields_set and terms.preempt == "off"
+
+
+def _parts(profile: SiteProfile, *parts: Terms | None) -> list[Terms]:
+    return [part for part in (profile.terms, *parts) if part is not None]
+
+
 def _together(*parts: Terms) -> Terms:
     """Return what all parts grant together; a later one goes before an earlier one."""
     granted: dict[str, Any] = {}
     for part in parts:
         given = part.model_fields_set & Terms.model_fields.keys()
-        granted |= {name: getattr(part, name) for name in given}
+        values = {name: getattr(part, name) for name in given}
+        if isinstance(part, QosProfile) and not part.beyond_partition:
+            values |= _smaller(values, granted)
+        granted |= values
     return Terms.model_construct(**granted)
+
+
+def _smaller(values: dict[str, Any], granted: dict[str, Any]) -> dict[str, Any]:
+    """Return the limits of a QOS as Slurm applies them: beside those of the partition."""
+    both = [name for name in ("time_limit", "max_nodes") if values.get(name) and granted.get(name)]
+    return {name: min(values[name], granted[name]) for name in both}

@@ -5,14 +5,19 @@ Cheap, because it is read at every look: one small file a node. Stacks are read 
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from orchestrator import hangs, store, stragglers
 from orchestrator.attempt import Hang, Straggler
 from orchestrator.beat import number, word
+from orchestrator.errors import RunError
 from orchestrator.evidence import files
-from orchestrator.layout import AttemptLayout
+from orchestrator.layout import AttemptLayout, RunLayout
+from orchestrator.limits import Limits
 from orchestrator.node_report import NodeReport
+from orchestrator.nodelist import expand, node_of
+from orchestrator.worker_logs import have_begun
 
 # How far the clocks of rank 0's node and of the reader may be apart, and NFS behind.
 _SLACK_S = 180.0
@@ -29,6 +34,8 @@ def read(layout: AttemptLayout, *, now: float) -> tuple[Hang | None, Straggler |
     """
     reports = node_reports(layout)
     if any(hangs.is_fresh(report, now) for report in reports):
+        if not any(report.ranks for report in reports):
+            return _never_began(layout, reports, now=now), None
         found = hangs.stuck(reports, now=now)
         if found is not None:
             return hangs.explain(found, stacks=stacks(layout)), None
@@ -51,6 +58,37 @@ def stacks(layout: AttemptLayout) -> dict[int, str]:
         if (match := _RANK.fullmatch(path.name)) and (text := files.tail(path, _STACK_BYTES)):
             found[int(match[1])] = text
     return found
+
+
+def _never_began(
+    layout: AttemptLayout, reports: Sequence[NodeReport], *, now: float
+) -> Hang | None:
+    """Return whether the workers were never started: torchrun waits for a node that is not there.
+
+    A node that booted again in time is up for the scheduler, and its part of the job is gone. The
+    workers of a script that knows nothing of fsdpq are known by their logs.
+    """
+    start = store.read_json(layout.start) or {}
+    began, limits = number(start.get("started_at")), _limits(layout)
+    if began is None or limits is None or now - began <= limits.start_s or have_begun(layout):
+        return None
+    nodes = expand(str(start.get("nodes")))
+    heard = {node_of(report.node, nodes) for report in reports}
+    silent = () if "" in heard else tuple(node for node in nodes if node not in heard)
+    said = f"nothing was heard of {', '.join(silent)}" if silent else "all nodes are there"
+    return Hang(
+        why=f"no worker has begun in {now - began:.0f} s (limit {limits.start_s:.0f} s): {said}",
+        idle_s=now - began,
+        over_s=now - began - limits.start_s,
+        nodes=silent,
+    )
+
+
+def _limits(layout: AttemptLayout) -> Limits | None:
+    with suppress(RunError):
+        limits = store.load_plan(RunLayout(layout.root.parents[1])).hang
+        return limits if limits.enabled else None
+    return None
 
 
 def _by_progress(

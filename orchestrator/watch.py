@@ -66,7 +66,7 @@ def once(runs: Runs) -> list[Outcome]:
 
 def _outcome(sight: Sight, scheduler: Scheduler) -> Outcome:
     try:
-        sight = act.record(sight)
+        sight = act.catch_up(sight)
     except (FsdpqError, OSError) as error:  # other runs want looking after
         return Outcome(sight, _decided(sight), str(error))
     action = _decided(sight)

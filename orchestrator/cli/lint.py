@@ -1,7 +1,7 @@
 """`fsdpq sites lint`."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -11,6 +11,7 @@ import click
 from orchestrator import linting
 from orchestrator.cli.main import echo_json, json_option, runs_option
 from orchestrator.lint import LEVELS, Finding, in_order, version_of
+from orchestrator.profile import shipped
 
 _COLOURS = {"error": "red", "warn": "yellow", "info": "blue"}
 _NAMES = {"error": "error", "warn": "warning", "info": "remark"}
@@ -42,6 +43,9 @@ def _version(_: click.Context, __: click.Parameter, text: str | None) -> tuple[i
     callback=_version,
     help="The NCCL that will run, such as 2.21.5; any of today, if left out.",
 )
+@click.option(
+    "--all", "remarks", is_flag=True, help="Without names: show remarks on shipped profiles too."
+)
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 @runs_option
 @json_option
@@ -49,20 +53,23 @@ def lint_command(
     names: tuple[str, ...],
     job: Path | None,
     version: tuple[int, ...] | None,
+    remarks: bool,
     strict: bool,
     runs: Path,
     as_json: bool,
 ) -> None:
     """Find mistakes in site profiles and job files: each with why, and what to do.
 
-    FILE is a profile or a job file, NAME a profile; all profiles if none is given. Nothing is
-    changed. Exit code 1 if there are errors, else 0.
+    FILE is a profile or a job file, NAME a profile; all profiles if none is given, and then
+    remarks on shipped ones are only counted. Nothing is changed. Exit code 1 if there are errors,
+    else 0.
     """
     files, found = _look(names, job=job, version=version, runs=runs)
     if as_json:
         echo_json(_json(files, found))
     else:
-        for text in _texts(files, found):
+        quiet = set() if names or job or remarks else set(shipped())
+        for text in _texts(files, found, quiet=quiet):
             click.echo(text)
     bad = ("error", "warn") if strict else ("error",)
     if any(one.level in bad for one in found):
@@ -100,9 +107,18 @@ def _json(files: Sequence[str], found: Sequence[Finding]) -> dict[str, object]:
     }
 
 
-def _texts(files: Sequence[str], found: Sequence[Finding]) -> Iterator[str]:
-    """Yield what to print: files with findings, one paragraph each, and a line about all."""
-    for file, group in groupby(found, key=lambda one: one.file):
+def _texts(
+    files: Sequence[str], found: Sequence[Finding], *, quiet: Collection[str]
+) -> Iterator[str]:
+    """Yield what to print: files with findings, one paragraph each, and a line about all.
+
+    Args:
+        files: Those that were looked at.
+        found: What there is to say of them.
+        quiet: Those whose remarks are counted only.
+    """
+    shown = [one for one in found if one.level != "info" or one.file not in quiet]
+    for file, group in groupby(shown, key=lambda one: one.file):
         yield click.style(file, bold=True)
         for one in group:
             yield f"{_paragraph(one)}\n"
@@ -112,6 +128,8 @@ def _texts(files: Sequence[str], found: Sequence[Finding]) -> Iterator[str]:
     counts = _counts(found)
     told = [f"{count} {_NAMES[level]}{'s' * (count != 1)}" for level, count in counts.items()]
     yield f"{len(files)} file{'s' * (len(files) != 1)}: {', '.join(told)}"
+    if hidden := len(found) - len(shown):
+        yield f"{hidden} of them on shipped profiles; --all shows them, or a profile's name its own"
 
 
 def _paragraph(one: Finding) -> str:
@@ -120,7 +138,7 @@ def _paragraph(one: Finding) -> str:
         [
             f"  {head.replace('  ', ' ')}",
             *(_wrapped(line) for line in f"{one.reason}.".splitlines()),
-            _wrapped(f"To do: {one.do}."),
+            _wrapped(f"To do: {one.do}{'' if one.do.endswith(('.', '?')) else '.'}"),
             _wrapped(f"Source: {one.source}."),
         ]
     )

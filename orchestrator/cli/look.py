@@ -8,6 +8,7 @@ from orchestrator import checkpoint, logs, report, status, store, watch
 from orchestrator.checkpoint import Checkpoint
 from orchestrator.cli.chosen import chosen_runs
 from orchestrator.cli.main import echo_json, json_option, main, runs_option
+from orchestrator.errors import RunError
 from orchestrator.history import history
 
 
@@ -54,6 +55,17 @@ def _over(run: str, runs: Path) -> bool:
     return layout.finished.exists() or layout.cancelled.exists() or gave_up
 
 
+def _checkpoints(run: str, runs: Path) -> Path:
+    """Return the folder that is meant: of a run, which goes before a folder of its name."""
+    path = Path(run)
+    try:
+        return store.find(run, runs=runs).checkpoints
+    except RunError:
+        if not path.is_dir():
+            raise
+        return path.absolute()
+
+
 @main.command("checkpoints")
 @click.argument("run")
 @runs_option
@@ -61,9 +73,7 @@ def _over(run: str, runs: Path) -> bool:
 @json_option
 def checkpoints_command(run: str, runs: Path, verify: bool, as_json: bool) -> None:
     """Show each checkpoint of RUN, or in a directory: complete, or why not."""
-    path = Path(run)
-    is_folder = path.is_dir() and not (path / "plan.json").is_file()
-    folder = path.absolute() if is_folder else store.find(run, runs=runs).checkpoints
+    folder = _checkpoints(run, runs)
     found = checkpoint.list_checkpoints(folder, verify=verify)
     resume = next((item.step for item in found if item.complete), None)
     if as_json:

@@ -11,11 +11,13 @@ import click
 
 from orchestrator import __version__
 from orchestrator.errors import FsdpqError
+from orchestrator.printable import printable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Command -> module. Only the module of the command that is called gets imported: help stays quick.
 _COMMANDS = {
+    "init": "init",
     "render": "submit",
     "submit": "submit",
     "status": "look",
@@ -26,8 +28,10 @@ _COMMANDS = {
     "requeue": "act",
     "drill": "act",
     "sites": "sites",
+    "diagnose": "diagnose",
 }
 _HELP = {
+    "init": "Write a first job file for this cluster.",
     "render": "Write the scripts of a job; submit nothing.",
     "submit": "Start a run.",
     "status": "Show runs and attempts, and what happens next.",
@@ -38,6 +42,7 @@ _HELP = {
     "requeue": "Save, then start again now.",
     "drill": "Rehearse a preemption and report what was lost.",
     "sites": "Site profiles: what there are, and what they say.",
+    "diagnose": "Say which network was used and what failed first; measure it.",
 }
 
 
@@ -74,14 +79,14 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except FsdpqError as error:
-            raise click.ClickException(str(error)) from None
+            raise click.ClickException(printable(str(error))) from None
         except KeyboardInterrupt:
             click.echo("\ninterrupted; runs go on by themselves", err=True)
             raise click.exceptions.Exit(130) from None
         except OSError as error:  # a file or a folder that cannot be used; click has its own EPIPE
             if error.errno == errno.EPIPE:
                 raise
-            raise click.ClickException(str(error)) from None
+            raise click.ClickException(printable(str(error))) from None
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -10,10 +10,16 @@ from orchestrator.cli.main import Commands
 
 class _SiteCommands(Commands):
     modules: ClassVar[Mapping[str, str]] = {
+        "detect": "detect",
         "lint": "lint",
+        "list": "sites_look",
+        "show": "sites_look",
     }
     helps: ClassVar[Mapping[str, str]] = {
+        "detect": "Ask Slurm what this cluster is, and write a profile of it.",
         "lint": "Find mistakes in profiles and job files.",
+        "list": "List the profiles there are.",
+        "show": "Show each fact of a profile, with its source.",
     }
 
 

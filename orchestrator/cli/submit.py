@@ -40,7 +40,7 @@ def render_command(
 
 def _tell(prepared: Launch) -> None:
     for note in prepared.notes:
-        click.echo(f"note: {note}", err=True)
+        click.echo(note if note.startswith("warning") else f"note: {note}", err=True)
 
 
 def _show(prepared: Launch, *, as_json: bool) -> None:

@@ -31,6 +31,7 @@ _FINAL = frozenset(
         Cause.CHECKPOINT,
         Cause.CONFIGURATION,
         Cause.NO_PROGRESS,
+        Cause.NO_RDMA,
     }
 )
 

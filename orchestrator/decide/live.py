@@ -3,6 +3,7 @@
 from orchestrator.attempt import Attempt
 from orchestrator.classify import Cause, Verdict
 from orchestrator.decide import budget
+from orchestrator.decide.network import decide_network
 from orchestrator.decide.reasons import advice
 from orchestrator.decide.words import (
     Action,
@@ -14,7 +15,7 @@ from orchestrator.decide.words import (
     StartNow,
     Wait,
 )
-from orchestrator.nodes import bad_nodes, describe, left_out
+from orchestrator.nodes import BadNode, bad_nodes, describe, left_out
 from orchestrator.policy import Policy
 from orchestrator.scheduler import JobRecord, JobState
 
@@ -56,6 +57,10 @@ def decide_live(job: JobRecord, seen: Observation, past: History, policy: Policy
     attempt = attempt_of(job, seen.attempt)
     if job.state is JobState.RUNNING and attempt is not None and attempt.hang is not None:
         return _hung(job, attempt, seen, past, policy)
+    if job.state is JobState.RUNNING and (
+        other := decide_network(job, attempt, seen, past, policy)
+    ):
+        return other
     return Wait("running", f"job {job.job_id} is {job.state.lower()} on {job.nodes or '?'}")
 
 
@@ -138,10 +143,8 @@ def _resized(
         why = f"job {job.job_id} had {size} nodes; back to {full}"
         return Replace(f"{key}.grow", job.job_id, Cause.RESIZED, why, nodes=full, exclude=nodes)
     smaller = next((other for other in policy.sizes if other < size), None)
-    # Slurm writes the time of submission anew with each requeue.
-    waited_s = seen.now - (job.submit or seen.now)
-    starved = any(word in job.reason for word in _STARVED)
-    if smaller is None or not starved or waited_s < policy.patience_s:
+    waited_s = _waited_s(job, seen)
+    if smaller is None or not _starved(job) or waited_s < policy.patience_s:
         return None
     why = (
         f"job {job.job_id} waited {waited_s:.0f} s for {size} nodes ({job.reason}); on with"
@@ -154,9 +157,39 @@ def _suspects(seen: Observation, past: History, policy: Policy) -> tuple[str, ..
     return left_out(past.suspicions, policy, now=seen.now)
 
 
+def _let_go(
+    job: JobRecord, bad: list[BadNode], seen: Observation, past: History, policy: Policy
+) -> Exclude | None:
+    """Return how a job that finds no nodes takes those that are only suspected.
+
+    A run must not starve while nodes are idle that may be as good as others.
+    """
+    left = past.left_out(job.job_id)
+    weak = [node for node in bad if not node.proof and node.node in left]
+    if not weak or not _starved(job) or _waited_s(job, seen) < policy.let_go_s:
+        return None
+    why = (
+        f"job {job.job_id} waited {_waited_s(job, seen):.0f} s for other nodes; it may have"
+        f" {describe(weak)} again"
+    )
+    proven = tuple(node.node for node in bad if node.proof)
+    return Exclude(job.job_id, proven, why, let_go=tuple(node.node for node in weak))
+
+
+def _starved(job: JobRecord) -> bool:
+    return any(word in job.reason for word in _STARVED)
+
+
+def _waited_s(job: JobRecord, seen: Observation) -> float:
+    """Return how long a job has waited; Slurm counts from its last requeue."""
+    return seen.now - (job.submit or seen.now)
+
+
 def _excluded(job: JobRecord, seen: Observation, past: History, policy: Policy) -> Action | None:
     """Return how a requeued job leaves out bad nodes: it has to know before its delay is taken."""
     bad = bad_nodes(past.suspicions, policy, now=seen.now)
+    if let_go := _let_go(job, bad, seen, past, policy):
+        return let_go
     nodes = tuple(node.node for node in bad)
     if not job.restart or not nodes or past.left_out(job.job_id).issuperset(nodes):
         return None

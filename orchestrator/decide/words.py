@@ -81,6 +81,8 @@ class History:
         excluded: (job id, nodes) of each time that a job was told to leave out these nodes.
         unexcludable: Ids of jobs that refused to, once for each refusal.
         micro_batch: What the micro-batch has been lowered to; None where it is the job file's.
+        told_to_stop: (attempt, when) a watcher told it to stop for its network.
+        looked: (attempt, when) a watcher looked at its network in vain.
     """
 
     submitted: tuple[str, ...] = ()
@@ -97,6 +99,8 @@ class History:
     excluded: tuple[tuple[str, tuple[str, ...]], ...] = ()
     unexcludable: tuple[str, ...] = ()
     micro_batch: int | None = None
+    told_to_stop: tuple[tuple[int, float], ...] = ()
+    looked: tuple[tuple[int, float], ...] = ()
 
     def left_out(self, job_id: str) -> frozenset[str]:
         """Return the nodes that a job was told to leave out, besides those of the job file."""
@@ -135,11 +139,16 @@ class Over:
 
 @dataclass(frozen=True, slots=True)
 class Exclude:
-    """Have a pending job leave out these nodes, and no others, of those that are suspected."""
+    """Have a pending job leave out these nodes, and no others, of those that are suspected.
+
+    Attributes:
+        let_go: Nodes that are no longer suspected.
+    """
 
     job_id: str
     nodes: tuple[str, ...]
     why: str
+    let_go: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +157,23 @@ class StartNow:
 
     job_id: str
     restart: int | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProveNetwork:
+    """Read the logs of an attempt for what network it uses: nobody in its job has."""
+
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellStop:
+    """Tell a job to save and stop, for its network is less than the run requires."""
+
+    job_id: str
+    attempt: int
     why: str
 
 
@@ -208,4 +234,4 @@ class Replace:
     suspects: tuple[str, ...] = ()
 
 
-Action = Wait | Over | Exclude | StartNow | CancelJobs | Restart | Replace
+Action = Wait | Over | Exclude | StartNow | ProveNetwork | TellStop | CancelJobs | Restart | Replace

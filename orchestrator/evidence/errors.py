@@ -264,6 +264,15 @@ ERRORS: tuple[Pattern, ...] = (
             (r"Rendezvous(?:Timeout|Connection)Error", "the nodes did not come together"),
         )
     ),
+    # nccl#1928: torch calls it "remote process exited", and the last error says more.
+    make(
+        "ofi_request",
+        Cause.FABRIC,
+        Weight.MAYBE,
+        r"NET/OFI Request \S+ completed with error\. RC: \d+\. Error: (?P<why>[^\n]+?)\.(?:\s|$)",
+        "a transfer of libfabric failed ({why})",
+        advice="The other end did not answer: look at that node, and at what is between the two",
+    ),
     # nccl#2076, #1434; gloo's pair.cc: the other side closed, so the other side ended first.
     make(
         "echo",
@@ -304,7 +313,7 @@ ERRORS: tuple[Pattern, ...] = (
         "nccl-system",
         Cause.FABRIC,
         Weight.MAYBE,
-        r"unhandled system error|ncclSystemError|NET/OFI Request \S+ completed with error",
+        r"unhandled system error|ncclSystemError",
         "",
         advice="The first NCCL WARN in attempts/N/nccl names the call that failed",
     ),

@@ -234,6 +234,11 @@ HINT = re.compile(
     r"|python"
 )
 
+OFI_ADVICE = (
+    "UNDELIVERABLE and the like say that the other end did not answer: look at that node, and at"
+    " the security group or switch between the two"
+)
+
 # stderr of a rank, beside its traceback. Sources: ProcessGroupNCCL.cpp (BasicSR#737), CPython's
 # argparse and getpath, pytorch's what() of uncaught C++ exceptions.
 STDERR: tuple[Pattern, ...] = (
@@ -247,6 +252,50 @@ STDERR: tuple[Pattern, ...] = (
         "waited {ms} ms for the others in {op} (sequence number {seq})",
         advice="A rank hung or was slow, not this one: look at attempts/N/stacks, and run"
         " `torchfrtrace attempts/N/nccl -p flight-recorder-rank-`",
+    ),
+    # aws-ofi-nccl#889.
+    *(
+        make(
+            f"{provider}_provider_missing",
+            Cause.FABRIC,
+            Weight.MAYBE,
+            rf"libfabric:\d+:.*fi_getinfo(?:_\(\))?:.*provider {provider} output empty list",
+            f"libfabric has no provider {provider} on this node",
+            advice=advice,
+        )
+        for provider, advice in (
+            (
+                "efa",
+                "Is the EFA driver loaded and an EFA interface attached (`fi_info -p efa`)? In a"
+                " container: the libfabric of the EFA installer, and /dev/infiniband",
+            ),
+            (
+                "cxi",
+                "Is this the site's own libfabric (`fi_info -p cxi`)? A container needs it mounted",
+            ),
+        )
+    ),
+    # aws-ofi-nccl in torch's "Last error:"; nccl#1928.
+    make(
+        "ofi_request",
+        Cause.FABRIC,
+        Weight.MAYBE,
+        r"^(?:\[rank(?P<rank>\d+)\]: ?)?NET/OFI Request \S+ completed with error\. RC: \d+\."
+        r" Error: (?P<why>.+?)\.(?: |$)",
+        "a transfer of libfabric failed ({why})",
+        advice=OFI_ADVICE,
+    ),
+    # nccl#2076: the other side ended first, or the network did.
+    make(
+        "remote_exit",
+        Cause.WORKER_ERROR,
+        Weight.ECHO,
+        r"^(?:\[rank(?P<rank>\d+)\]: ?)?(?:torch\.distributed\.DistBackendError: NCCL error in: .*"
+        r"remote process exited or there was a network error|ncclRemoteError: |socketProgress\w*:"
+        r" Call to \w+ (?:from|to) .*(?:reset by peer|closed by remote peer))",
+        "another rank is gone, or the network to it",
+        advice="The rank that ended first knows why: look at the logs of the others, and at the"
+        " node at the other end of the connection",
     ),
     make(
         "arguments",
@@ -280,17 +329,47 @@ _NCCL = (
     r"^(?:\[[^\]]*\] )?(?P<node>[^\s:\[]+):\d+:\d+ \[-?\d+\] (?:\S+:\d+ )?(?:\(\w+\) )?NCCL WARN "
 )
 _CABLE = "Retry without this node; its port or cable is in trouble"
+_EVENT = _NCCL + (
+    r"NET/IB ?: (?:(?P<hca>\S+:\d+) )?(?:Got (?:non-fatal )?async event|async fatal event)[^:]*: "
+)
+_COMPLETION = _NCCL + (
+    r"NET/IB\w* ?: ?Got completion (?:from peer (?P<peer>\S+) )?with (?:error |status=)\s?"
+)
+_MEMLOCK = (
+    "Is `ulimit -l` unlimited in the job? Else ask your administrators (LimitMEMLOCK of slurmd)"
+)
+_GID = (
+    "unset NCCL_IB_GID_INDEX (NCCL finds it by itself since 2.21), and compare the GID tables of"
+    " the two nodes"
+)
 
-# NCCL WARN lines. Sources: format strings of NVIDIA/nccl 2.18 to 2.30; nccl#905, #1434, #1557,
-# #2013, #2076, #778, #1191, lit-llama#380, nccl-tests#206.
+# NCCL WARN lines. Sources: format strings of NVIDIA/nccl 2.18 to 2.30; ibv_event_type_str of
+# rdma-core; nccl#905, #1434, #1557, #2013, #2076, #707, #778, #1191, lit-llama#380, nccl-tests#206.
 NCCL: tuple[Pattern, ...] = (
     make(
-        "port-error",
+        "port_down",
         Cause.FABRIC,
         Weight.ROOT,
-        _NCCL
-        + r"NET/IB ?: (?:(?P<hca>\S+:\d+) )?(?:Got async (?:fatal )?event|async fatal event)[^:]*:"
-        r" (?P<event>.+)",
+        _EVENT + r"(?P<event>port error|local catastrophic error)",
+        "the InfiniBand adapter reports: {event}",
+        advice=_CABLE,
+        suspect=True,
+    ),
+    # A subnet manager that moves, a port that comes back: no failure.
+    make(
+        "async_event",
+        Cause.NOTICE,
+        Weight.ECHO,
+        _EVENT + r"(?P<event>communication established|send queue drained|path migrated|port active"
+        r"|LID change|P_Key change|SM change|SRQ limit reached|last WQE reached"
+        r"|client reregistration|GID table change)",
+        "the InfiniBand adapter reports: {event}",
+    ),
+    make(
+        "async_error",
+        Cause.FABRIC,
+        Weight.OWN,
+        _EVENT + r"(?P<event>.+)",
         "the InfiniBand adapter reports: {event}",
         advice=_CABLE,
         suspect=True,
@@ -313,36 +392,59 @@ NCCL: tuple[Pattern, ...] = (
         advice="Leave NCCL a GiB or two: lower train.micro_batch, or turn on activation"
         " checkpointing",
     ),
+    # nccl#1191: thousands of ranks.
     make(
-        "memlock",
+        "ibv_create_cq",
         Cause.FABRIC,
         Weight.OWN,
-        _NCCL + r"Call to (?P<call>ibv_(?:reg_mr|create_cq|create_qp)\w*) failed with (?:error )?"
-        r"(?:\d+ )?Cannot allocate memory",
+        _NCCL
+        + r"Call to (?P<call>ibv_create_cq\w*) failed with (?:error )?(?:\d+ )?Cannot allocate"
+        r" memory",
         "{call} failed: Cannot allocate memory",
-        advice="Is `ulimit -l` unlimited in the job? Else ask your administrators"
-        " (LimitMEMLOCK of slurmd)",
+        advice=f"{_MEMLOCK}. With thousands of ranks the adapter runs out of queues: fewer"
+        " NCCL_IB_QPS_PER_CONNECTION",
     ),
-    # A kernel without DMA-BUF: NCCL goes on another way.
+    make(
+        "ibv_reg_mr",
+        Cause.FABRIC,
+        Weight.OWN,
+        _NCCL
+        + r"Call to (?P<call>ibv_(?:reg_mr|create_qp)\w*) failed with (?:error )?(?:\d+ )?Cannot"
+        r" allocate memory",
+        "{call} failed: Cannot allocate memory",
+        advice=_MEMLOCK,
+    ),
+    # nccl#778: NCCL is to go on by nvidia-peermem then, and old versions do not.
     make(
         "dmabuf",
-        Cause.NOTICE,
-        Weight.ECHO,
-        _NCCL + r"Call to ibv_reg_dmabuf_mr failed",
-        "no DMA-BUF here",
-        advice="NCCL_DMABUF_ENABLE=0 keeps it quiet",
+        Cause.FABRIC,
+        Weight.MAYBE,
+        _NCCL + r"Call to ibv_reg_dmabuf_mr failed(?: with (?:error )?(?P<why>.+))?",
+        "the GPU's memory could not be registered with DMA-BUF ({why})",
+        advice="NCCL_DMABUF_ENABLE=0 goes around it, with nvidia-peermem loaded; else a newer NCCL,"
+        " or a newer driver of the adapter",
+    ),
+    # nccl#2013.
+    make(
+        "ibv_modify_qp",
+        Cause.FABRIC,
+        Weight.OWN,
+        _NCCL + r"Call to ibv_modify_qp failed with (?:error )?(?P<why>110\b[^,]*|Connection timed"
+        r" out)(?:, on dev (?P<dev>[^,]+))?",
+        "no InfiniBand or RoCE connection could be made ({why}, adapter {dev})",
+        advice=f"On a rail-only fabric NCCL_CROSS_NIC=0; on RoCE {_GID}",
     ),
     make(
-        "ib-connect",
+        "ibv_modify_qp",
         Cause.FABRIC,
         Weight.OWN,
         _NCCL + r"Call to ibv_modify_qp failed with (?:error )?(?P<why>[^,]+)(?:, on dev"
         r" (?P<dev>[^,]+))?",
         "no InfiniBand or RoCE connection could be made ({why}, adapter {dev})",
-        advice="On a rail-only fabric NCCL_CROSS_NIC=0; on RoCE look at the GID index",
+        advice=f"On RoCE {_GID}; on a rail-only fabric NCCL_CROSS_NIC=0",
     ),
     make(
-        "ib-call",
+        "ib_call",
         Cause.FABRIC,
         Weight.OWN,
         _NCCL + r"Call to (?P<call>(?:ibv|mlx5dv)_\w+) failed(?: with (?:error )?(?P<why>.+))?",
@@ -352,40 +454,59 @@ NCCL: tuple[Pattern, ...] = (
     ),
     # Flushed requests only say that the connection is gone.
     make(
-        "ib-flush",
+        "wc5",
         Cause.FABRIC,
         Weight.ECHO,
-        _NCCL
-        + r"NET/IB\w* ?: ?Got completion .*?with (?:error |status=)(?:IBV_WC_WR_FLUSH_ERR\()?5\b",
+        _COMPLETION + r"(?:IBV_WC_WR_FLUSH_ERR\()?5(?=[,)\s])",
         "requests were flushed",
     ),
     # 12: no answer from the other side, be it the cable, the switch or that the peer is gone.
     make(
-        "ib-retry",
+        "wc12",
         Cause.FABRIC,
         Weight.MAYBE,
-        _NCCL + r"NET/IB\w* ?: ?Got completion (?:from peer (?P<peer>\S+) )?with (?:error |status=)"
-        r"(?P<status>(?:IBV_WC_RETRY_EXC_ERR\()?12)\b",
+        _COMPLETION + r"(?:IBV_WC_RETRY_EXC_ERR\()?12(?=[,)\s])",
         "no answer from {peer} over InfiniBand (retries used up, status 12)",
         advice="A cable, a switch, or the other node: NCCL_IB_TIMEOUT=22 rides out short ones",
     ),
+    # nccl#707: GPUDirect through a PCI switch whose access control sends it up to the CPU.
     make(
-        "ib-completion",
+        "loc_prot_err_acs_or_gdr",
         Cause.FABRIC,
         Weight.OWN,
-        _NCCL + r"NET/IB\w* ?: ?Got completion (?:from peer (?P<peer>\S+) )?with (?:error |status=)"
-        r"(?P<status>\w+)",
-        "an InfiniBand transfer with {peer} failed (status {status})",
-        advice="Status 4 with GPUDirect speaks for ACS or a wrong NCCL_NET_GDR_LEVEL",
+        _COMPLETION + r"(?:IBV_WC_LOC_PROT_ERR\()?4(?=[,)\s])",
+        "an InfiniBand transfer touched memory that the adapter may not use (status 4,"
+        " LOC_PROT_ERR)",
+        advice="GPUDirect with PCI access control (ACS) on, or over too long a way: ask for ACS to"
+        " be turned off, leave NCCL_NET_GDR_LEVEL unset, and keep RoCE ports out of NCCL_IB_HCA on"
+        " an InfiniBand fabric",
     ),
     make(
-        "no-network",
+        "wc_error",
         Cause.FABRIC,
         Weight.OWN,
-        _NCCL + r"(?P<why>Error: network .* not found|Failed to initialize any NET plugin)",
+        _COMPLETION + r"(?P<status>(?:IBV_WC_\w+\()?\d+)(?=[,)\s])",
+        "an InfiniBand transfer with {peer} failed (status {status})",
+        advice="Look at the adapter and its port on this node, and at the node at the other end",
+    ),
+    make(
+        "forced_network_missing",
+        Cause.FABRIC,
+        Weight.OWN,
+        _NCCL + r"(?P<why>Error: network .* not found)",
         "{why}",
-        advice="NCCL_NET names a plugin that is not there: look at the site profile and"
-        " the container",
+        advice="NCCL_NET names a network whose plugin is not here: look at LD_LIBRARY_PATH, at what"
+        " the container mounts, and at NCCL_NET_PLUGIN",
+    ),
+    # 2.27 and later say it so for a network that is forced, too.
+    make(
+        "no_net_plugin",
+        Cause.FABRIC,
+        Weight.OWN,
+        _NCCL + r"(?P<why>Failed to initialize any NET plugin)",
+        "{why}",
+        advice="NCCL_NET or NCCL_NET_PLUGIN asks for what is not here: look at the site profile,"
+        " at LD_LIBRARY_PATH, and at what the container mounts",
     ),
     make(
         "interface",
@@ -397,7 +518,16 @@ NCCL: tuple[Pattern, ...] = (
         advice="NCCL_SOCKET_IFNAME names an interface that this node does not have",
     ),
     make(
-        "peer-gone",
+        "ofi_request",
+        Cause.FABRIC,
+        Weight.MAYBE,
+        _NCCL + r"(?:NET/OFI )?Request \S+ completed with error\. RC: (?P<code>\d+)\."
+        r" Error: (?P<why>.+?)\.(?: |$)",
+        "a transfer of libfabric failed ({why})",
+        advice=OFI_ADVICE,
+    ),
+    make(
+        "peer_closed",
         Cause.FABRIC,
         Weight.ECHO,
         _NCCL

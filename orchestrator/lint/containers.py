@@ -1,10 +1,16 @@
-"""Rules on what a container does not see by itself. Pure."""
+"""Rules on what a container does not see by itself. Pure.
+
+The job's scripts mount the topology file and nccl.conf where the host has them, and carry NCCL's
+variables in; what is left are plug-ins and sockets.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
 
+from orchestrator.container import container as container_of
+from orchestrator.errors import SpecError
 from orchestrator.lint.case import Case, Setting
-from orchestrator.lint.rule import GUIDE, Hit, rule
+from orchestrator.lint.rule import Hit, rule
 from orchestrator.profile import ContainerProfile
 
 _GCP = "GoogleCloudPlatform/cluster-toolkit, examples/machine-learning"
@@ -55,17 +61,20 @@ def _seen_inside(case: Case, *names: str) -> Iterator[Setting]:
 
 @rule(
     "error",
-    why="no mount brings this file into the container, and NCCL there goes on without the topology"
-    " that the machine needs",
-    do="add its path to container.mounts",
-    source=GUIDE + ": NCCL_TOPO_FILE; Azure/ai-infrastructure-on-azure, examples",
+    why="the job's container cannot be started there",
+    do="correct it, or leave `container` out",
+    source="the site profile: container",
 )
-def topo_file_missing(case: Case) -> Iterator[Hit]:
-    """A topology file that the container does not see."""
-    if case.contained:
-        for one in _seen_inside(case, "NCCL_TOPO_FILE"):
-            if not _mounted(one.value, case):
-                yield Hit(at=one)
+def container_refused(case: Case) -> Iterator[Hit]:
+    """A container on a site that starts none, or with options that its runtime does not take."""
+    if case.job is None:
+        return
+    try:
+        container_of(case.job.spec, case.profile)
+    except SpecError as problem:
+        key, _, why = str(problem).partition(": ")
+        why, _, do = why.partition("; ")
+        yield Hit(at=case.job.place(key), why=why, do=do or None)
 
 
 @rule(
@@ -101,31 +110,6 @@ def path_not_mounted(case: Case) -> Iterator[Hit]:
 
 
 @rule(
-    "info",
-    why="the site steers NCCL by the host's /etc/nccl.conf, which a container does not see",
-    do="mount it, or give what it says in env_container",
-    source="NVIDIA/pyxis; crusoecloud/slurm, ansible/roles/slurm_compute_node",
-)
-def nccl_conf_not_passed(case: Case) -> Iterator[Hit]:
-    """A file of settings that the container does not see; an error where the profile names it."""
-    container = _container(case)
-    if container is None:
-        return
-    for one in _seen_inside(case, "NCCL_CONF_FILE"):
-        if one.value.startswith("/") and not _mounted(one.value, case):
-            yield Hit(at=one, why="no mount brings this file into the container", level="error")
-    told = any(_seen_inside(case, "NCCL_*")) or _mounted("/etc/nccl.conf", case)
-    if _speaks_of_conf(case) and not told:
-        yield Hit(at=case.place("container.runtime", container.runtime))
-
-
-def _speaks_of_conf(case: Case) -> bool:
-    profile = case.profile
-    told = [*profile.source, *profile.notes, *(one.source for one in profile.evidence.values())]
-    return any("nccl.conf" in text for text in told)
-
-
-@rule(
     "warn",
     why="this option empties the environment of the container, NCCL's variables included",
     do="remove it, or name the variables in container.pass_env",
@@ -148,20 +132,3 @@ def _passed(one: Setting, container: ContainerProfile) -> bool:
         return True
     patterns = [re.escape(name).replace(r"\*", ".*") for name in container.pass_env]
     return any(re.fullmatch(pattern, one.name) for pattern in patterns)
-
-
-@rule(
-    "info",
-    why="where the image sets the same variable, its value wins over the host's",
-    do="add it there, or NCCL_*",
-    source="NVIDIA/pyxis: --container-env",
-)
-def image_may_win(case: Case) -> Iterator[Hit]:
-    """Variables for NCCL that pyxis is not told to keep."""
-    container = _container(case)
-    if container is None or container.runtime != "pyxis":
-        return
-    names = [one.name for one in _seen_inside(case, "NCCL_*") if not _passed(one, container)]
-    if names:
-        at = case.place("container.pass_env", ", ".join(container.pass_env))
-        yield Hit(at=at, why=f"{image_may_win.why}: {', '.join(names)}")

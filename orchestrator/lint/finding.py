@@ -43,7 +43,11 @@ class Finding:
 
     def line(self) -> str:
         """Return it as one line, for notes."""
-        return f"{self.level}: {self.file}: {self.given}: {self.reason}; {self.do} [{self.rule}]"
+        return f"{self.level}: {self.text()}"
+
+    def text(self) -> str:
+        """Return the same without its level."""
+        return f"{self.file}: {self.given}: {self.reason}; {self.do} [{self.rule}]"
 
     def to_json(self) -> dict[str, str | None]:
         """Return it as JSON's types."""

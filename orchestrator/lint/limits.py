@@ -142,7 +142,9 @@ def name_of_nothing(case: Case) -> Iterator[Hit]:
     if profile.preemptible:
         named.append(("preemptible.partition", profile.preemptible.partition))
     for number, quota in enumerate(profile.quotas):
-        named += [(f"quotas.{number}.partitions", name) for name in quota.partitions]
+        # Several profiles of a cluster share a quota, and each describes its own partitions.
+        if not any(name in profile.partitions for name in quota.partitions):
+            named += [(f"quotas.{number}.partitions", name) for name in quota.partitions]
     for key, name in named:
         if name and profile.partitions and name not in profile.partitions:
             yield Hit(at=case.place(key, name), level=None if key[0] == "d" else "info")

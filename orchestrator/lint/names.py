@@ -53,7 +53,9 @@ def not_an_nccl_var(case: Case) -> Iterator[Hit]:
     for one in _of_nccl(case):
         if one.name not in known():
             guess = near(one.name)
-            do = _INSTEAD.get(one.name) or (f"did you mean {guess}?" if guess else None)
+            do = _INSTEAD.get(one.name) or (
+                f"write {guess}, if that is what you meant" if guess else None
+            )
             yield Hit(at=one, do=do, level="info" if newer else None)
 
 

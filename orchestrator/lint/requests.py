@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from orchestrator.directives import gpu_request, refuse_forbidden
-from orchestrator.errors import SpecError
+from orchestrator.directives import forbidden_asked, gpu_request
 from orchestrator.lint.case import Case, Job, Place
 from orchestrator.lint.rule import Hit, rule
 from orchestrator.options import NEVER, SET_BY_FSDPQ
@@ -111,6 +110,27 @@ def two_memory_requests(case: Case) -> Iterator[Hit]:
 
 
 @rule(
+    "info",
+    why="neither the job nor the profile says how much memory a node is asked for, so a job gets"
+    " Slurm's default there, which may be little",
+    do="add `mem_gib: ...`, in a profile `memory_gib_per_gpu` or `memory: all`",
+    source=SBATCH + ": --mem; slurm.conf(5): DefMemPerNode",
+)
+def memory_unknown(case: Case) -> Iterator[Hit]:
+    """No request for memory on a site of Slurm with GPUs."""
+    profile, job = case.profile, case.job
+    known = profile.memory or profile.memory_gib_per_gpu or "mem" in profile.forbidden
+    given = any(name in _MEMORY for name, _, _ in _options(case))
+    shared = [gpu for _, gpu in _gpus(case) if gpu.request not in ("none", "forbidden")]
+    if profile.scheduler != "slurm" or not shared or known or given:
+        return  # where GPUs are not asked for, a job gets whole nodes
+    if job is None:
+        yield Hit(at=case.place("memory"))
+    elif not job.spec.mem_gib:
+        yield Hit(at=job.place("mem_gib"))
+
+
+@rule(
     "warn",
     why="fsdpq sets this option from a key of its own, and the one here takes its place for every"
     " job",
@@ -167,8 +187,6 @@ def forbidden_directive(case: Case) -> Iterator[Hit]:
 def _job_asks_forbidden(case: Case) -> Iterator[Hit]:
     if case.job is None:
         return
-    try:
-        refuse_forbidden(case.job.spec, case.profile)
-    except SpecError as problem:
-        key, _, why = str(problem).partition(": ")
-        yield Hit(at=case.job.place(key), why=why)
+    for problem in forbidden_asked(case.job.spec, case.profile):
+        key, _, why = problem.partition(": ")
+        yield Hit(at=case.job.place(key), why=why.removesuffix("; remove it"))

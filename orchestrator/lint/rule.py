@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from orchestrator.lint.case import Case, Place
 from orchestrator.lint.finding import Finding, Level
 from orchestrator.lint.nccl_variables import version_of
-from orchestrator.lint.redact import redacted
+from orchestrator.redact import redacted
 
 GUIDE = "NCCL user guide 2.30, Environment Variables"
 NCCL = "NVIDIA/nccl sources, 2.18.6 to 2.30.7"
+# A remark on what a source of the site's own wants is no call to go against it.
+_LEAVE = "leave it as the site has it, unless measurements there say otherwise"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,9 @@ class Rule:
         level, why = hit.level or self.level, hit.why or self.why
         if self.advice and level == "warn" and hit.at.vouched:
             level, why = "info", f"{why}; the site itself wants it so: {hit.at.vouched}"
+        do = hit.do or self.do
+        if level == "info" and hit.at.vouched and do.startswith("remove it"):
+            do = _LEAVE
         return Finding(
             rule=self.name,
             level=level,
@@ -63,7 +68,7 @@ class Rule:
             key=hit.at.key,
             value=redacted(hit.at.value),
             why=why,
-            do=hit.do or self.do,
+            do=do,
             since=self.since,
             source=self.source,
         )

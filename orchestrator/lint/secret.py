@@ -1,10 +1,10 @@
 """Rules on secrets: none may stand in a file that scripts, logs and run directories keep. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from orchestrator.lint.case import Case
-from orchestrator.lint.redact import is_secret
 from orchestrator.lint.rule import Hit, rule
+from orchestrator.redact import is_secret
 
 
 @rule(
@@ -19,8 +19,18 @@ def secret_in_the_open(case: Case) -> Iterator[Hit]:
     yield from (Hit(at=one) for one in case.settings if is_secret(one.value))
     job = case.job
     if job is not None:
-        for number, text in enumerate(job.spec.args):
+        for key, text in _texts(job.spec.model_dump(exclude={"env"}), ""):
             if is_secret(text):
-                yield Hit(at=job.place(f"args.{number}", text))
-        if job.spec.comment and is_secret(job.spec.comment):
-            yield Hit(at=job.place("comment", job.spec.comment))
+                yield Hit(at=job.place(key, text))
+
+
+def _texts(value: object, key: str) -> Iterator[tuple[str, str]]:
+    """Yield every text in a job file, with its dotted key."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _texts(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from _texts(inner, f"{key}.{number}")

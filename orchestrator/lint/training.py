@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from orchestrator.lint.case import Case
-from orchestrator.lint.redact import redacted
 from orchestrator.lint.rule import GUIDE, Hit, number, rule
+from orchestrator.redact import redacted
 
 # Set for each rank by torchrun, for each node by fsdpq's scripts, or for the job by Slurm.
 _LAUNCHER = (

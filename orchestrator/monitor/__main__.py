@@ -10,6 +10,7 @@ from orchestrator.monitor import cloud
 from orchestrator.monitor.beats import Beats
 from orchestrator.monitor.duty import Duty, say, start
 from orchestrator.monitor.environment import NodeEnvironment, read_environment
+from orchestrator.monitor.fabric import Fabric
 from orchestrator.monitor.gpus import Gpus
 
 # How soon the death of the parent is seen where the kernel does not kill this process with it.
@@ -39,7 +40,9 @@ def duties(env: NodeEnvironment) -> list[Duty]:
     Raises:
         MetadataError: The address of the metadata service is none.
     """
-    return [*cloud.duties(env), beats(env)]
+    # One node is enough to read what all have written, and a single one needs no network.
+    network: list[Duty] = [Fabric(env)] if env.node == 0 and env.nodes > 1 else []
+    return [*cloud.duties(env), beats(env), *network]
 
 
 def beats(env: NodeEnvironment) -> Beats:
@@ -50,6 +53,7 @@ def beats(env: NodeEnvironment) -> Beats:
         number=env.node,
         node=env.host,
         gpus=Gpus(),
+        start_s=env.start_s,
     )
 
 

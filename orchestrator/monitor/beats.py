@@ -11,6 +11,7 @@ from orchestrator.layout import AttemptLayout, RunLayout
 from orchestrator.monitor.gpus import Gpus
 from orchestrator.node_report import Gpu, NodeReport, RankReport
 from orchestrator.stack_files import publish
+from orchestrator.worker_logs import have_begun
 
 _PUBLISH_S = 15.0
 # A tick comes every second; one that is this late says that the node stood still, or nearly.
@@ -33,6 +34,7 @@ class Beats:
         number: int,
         node: str,
         gpus: Gpus | None = None,
+        start_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         gap_s: float = _GAP_S,
     ) -> None:
@@ -44,6 +46,7 @@ class Beats:
             number: The node's number in its job, from 0.
             node: Its name.
             gpus: Asks for their clocks; nobody, if left out.
+            start_s: How long workers may take to be started; for ever, if left out.
             clock: The clock of the beats.
             gap_s: How many seconds between two ticks say that the node stood still.
         """
@@ -54,6 +57,7 @@ class Beats:
         self._node = node
         self._gpus = gpus
         self._clock = clock
+        self._start_by = clock() + start_s if start_s is not None else float("inf")
         self._gap_s = gap_s
         self._published_at = float("-inf")
         self._ticked_at: float | None = None
@@ -79,10 +83,13 @@ class Beats:
         report = NodeReport(node=self._node, at=round(time.time(), 3), ranks=ranks)
         write_json(self._report, report.to_json(), durable=False)
         self._urgent, self._published_at = urgent, now
-        if urgent:  # a watcher reads on only where it sees this
+        if urgent or self._never_began(now, ranks):  # a watcher reads on only where it sees this
             self._mark.touch()
         for rank in ranks:
             self._publish_stack(rank)
+
+    def _never_began(self, now: float, ranks: tuple[RankReport, ...]) -> bool:
+        return not ranks and now > self._start_by and not have_begun(self._files)
 
     def _note_gap(self, now: float) -> None:
         """Remember for how long this process itself stood still.

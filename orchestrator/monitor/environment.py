@@ -9,6 +9,7 @@ from typing import get_args
 from orchestrator.clouds import Cloud
 from orchestrator.errors import RunError
 from orchestrator.layout import AttemptLayout
+from orchestrator.limits import Limits
 
 METADATA_URL = "http://169.254.169.254"
 _LEAD_S = 120
@@ -22,11 +23,13 @@ class NodeEnvironment:
         local_dir: A folder on the node's own disk.
         notice_file: What the workers of this node look at every step.
         node: The node's number in the job, from 0.
+        nodes: How many nodes the job has.
         host: What the scheduler calls the node; its host name where there is no Slurm.
         cloud: Whose metadata service is asked.
         stop_on_rebalance: Whether a mere recommendation (AWS) is a notice too.
         lead_s: How many seconds before the end the job wants to know.
         metadata_url: Where that service is; another one only in tests.
+        start_s: How long workers may take to be started; None for as long as it takes.
     """
 
     local_dir: Path
@@ -34,10 +37,12 @@ class NodeEnvironment:
     notice_file: Path
     node: int
     host: str
+    nodes: int = 1
     cloud: Cloud = "none"
     stop_on_rebalance: bool = False
     lead_s: int = _LEAD_S
     metadata_url: str = METADATA_URL
+    start_s: float | None = None
 
 
 def read_environment(variables: Mapping[str, str]) -> NodeEnvironment:
@@ -49,16 +54,19 @@ def read_environment(variables: Mapping[str, str]) -> NodeEnvironment:
     Raises:
         RunError: A variable is missing or makes no sense.
     """
+    hang = Limits.from_text(variables.get("FSDPQ_HANG") or "")
     return NodeEnvironment(
         local_dir=Path(_text(variables, "FSDPQ_LOCAL_DIR")),
         attempt=AttemptLayout(Path(_text(variables, "FSDPQ_ATTEMPT_DIR"))),
         notice_file=Path(_text(variables, "FSDPQ_NOTICE_FILE")),
         node=_number(variables, "FSDPQ_NODE", 0),
         host=variables.get("SLURMD_NODENAME") or socket.gethostname(),
+        nodes=_number(variables, "SLURM_JOB_NUM_NODES", 1),
         cloud=_cloud(variables.get("FSDPQ_CLOUD") or "none"),
         stop_on_rebalance=variables.get("FSDPQ_STOP_ON_REBALANCE") == "1",
         lead_s=_number(variables, "FSDPQ_NOTICE_LEAD_S", _LEAD_S),
         metadata_url=variables.get("FSDPQ_METADATA_URL") or METADATA_URL,
+        start_s=hang.start_s if hang.enabled else None,
     )
 
 

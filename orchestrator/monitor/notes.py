@@ -1,12 +1,12 @@
 """Where the monitor writes a notice down: for the ranks of this node, and for the run."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.checkpoint.durable import write_json
 from orchestrator.layout import AttemptLayout
 from orchestrator.monitor.cloud.reclaim import Reclaim
+from orchestrator.monitor.note_file import append
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Notes:
             OSError: It cannot be written.
         """
         line = f"{reclaim.word} {int(at)}\n"
-        _append(self.notice_file, line)
-        _append(self.attempt.root / f"notice.{self.node}", line)
+        append(self.notice_file, line)
+        append(self.attempt.root / f"notice.{self.node}", line)
         self.attempt.reclaims.mkdir(mode=0o700, exist_ok=True)
         content = {
             "node": self.host,
@@ -39,12 +39,3 @@ class Notes:
             "ends_at": reclaim.ends_at,
         }
         write_json(self.attempt.reclaims / f"node-{self.node}.json", content, durable=False)
-
-
-def _append(path: Path, line: str) -> None:
-    # In one write: node.sh may append at the same time.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        os.write(descriptor, line.encode())
-    finally:
-        os.close(descriptor)

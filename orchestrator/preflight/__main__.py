@@ -8,6 +8,7 @@ import sys
 import time
 from types import FrameType
 
+from orchestrator.preflight.bandwidth import limit_s
 from orchestrator.preflight.check import Place, check, lines
 from orchestrator.preflight.children import end_all, start_module
 from orchestrator.preflight.expected import Expected
@@ -46,7 +47,8 @@ def _main() -> int:
 
 def _limit_s(expected: Expected) -> int:
     ranks = expected.all_reduce_timeout_s if expected.asks("all_reduce") else 0
-    return expected.timeout_s + ranks + _SPARE_S
+    sweep = limit_s(expected) if expected.asks("bandwidth") else 0
+    return expected.timeout_s + ranks + sweep + _SPARE_S
 
 
 def _save(found: Findings, place: Place) -> None:

@@ -9,16 +9,13 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from orchestrator.preflight import ranks
 from orchestrator.preflight.children import Child, Output
 from orchestrator.preflight.expected import Expected
 from orchestrator.preflight.findings import Findings, note
 from orchestrator.preflight.reports import STAGES, Report, judge
 
-# How long the others are waited for once a rank has failed: they wait for it, in vain.
-GRACE_S = 10.0
 _MODULE = "orchestrator.preflight.collective"
-# Its log is not the proof of the network that training uses, nor its error that of a worker.
-_NOT_FOR_IT = ("NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "TORCHELASTIC_ERROR_FILE")
 
 
 def check_all_reduce(
@@ -44,34 +41,21 @@ def check_all_reduce(
 
 
 def _run(expected: Expected, folder: Path, environment: Mapping[str, str]) -> Findings:
-    ranks, timeout_s = expected.workers, expected.all_reduce_timeout_s
+    workers, timeout_s = expected.workers, expected.all_reduce_timeout_s
     began = time.monotonic()
-    words = [str(ranks), str(folder), str(timeout_s)]
+    words = [str(workers), str(folder), str(timeout_s)]
     children = [
         Child([sys.executable, "-m", _MODULE, str(r), *words], env=_environment(environment))
-        for r in range(ranks)
+        for r in range(workers)
     ]
-    deadline = _wait(children, began + timeout_s)
+    deadline = ranks.wait(children, began + timeout_s)
     outputs = [child.finish(deadline) for child in children]
     return judge(_reports(folder, outputs), waited_s=time.monotonic() - began)
 
 
-def _wait(children: Sequence[Child], deadline: float) -> float:
-    """Wait until all have ended, or must have; return the deadline, sooner if one has failed."""
-    while time.monotonic() < deadline:
-        codes = [child.code for child in children]
-        if None not in codes:
-            break
-        if any(codes):
-            deadline = min(deadline, time.monotonic() + GRACE_S)
-        time.sleep(0.1)
-    return deadline
-
-
 def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    kept = {key: value for key, value in inherited.items() if key not in _NOT_FOR_IT}
     # All ranks are here, so gloo needs no name of this host that resolves.
-    return {"GLOO_SOCKET_IFNAME": "lo", **kept, "NCCL_DEBUG": "WARN", "OMP_NUM_THREADS": "1"}
+    return {"GLOO_SOCKET_IFNAME": "lo", **ranks.environment(inherited)}
 
 
 def _reports(folder: Path, outputs: Sequence[Output]) -> list[Report]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from orchestrator.preflight import hcas, storage
 from orchestrator.preflight.all_reduce import check_all_reduce
 from orchestrator.preflight.ask_gpus import check_gpus
+from orchestrator.preflight.bandwidth import check_bandwidth
 from orchestrator.preflight.expected import Expected
 from orchestrator.preflight.findings import Findings, total
 
@@ -68,6 +69,10 @@ def check(expected: Expected, place: Place, environment: Mapping[str, str]) -> F
     if expected.asks("all_reduce") and not found.problems:
         ranks = check_all_reduce(expected, temporary=place.temporary, environment=environment)
         found = total([found, ranks])
+    if expected.asks("bandwidth") and not found.problems:
+        found += check_bandwidth(
+            expected, host=place.host, temporary=place.temporary, environment=environment
+        )
     return found
 
 

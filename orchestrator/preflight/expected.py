@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from orchestrator.bandwidth.record import RATIO
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
@@ -21,7 +23,11 @@ class Expected:
         gpu_memory_used_gib: What may be in use on a free GPU.
         gpu_temperature_c: What a GPU without work stays below.
         uncorrected_ecc: Uncorrected memory errors since the driver was loaded that are put up with.
-        timeout_s: For all checks together, but for the all-reduce, which has its own.
+        busbw_gbs: Bus bandwidth of a large all-reduce that the site profile promises, in GB/s; None
+            where it says nothing.
+        bandwidth_ratio: A node that reaches less than so much of what the others do is slow.
+        timeout_s: For all checks together, but for the all-reduce and the bandwidth, which have
+            their own.
     """
 
     checks: tuple[str, ...]
@@ -37,6 +43,9 @@ class Expected:
     uncorrected_ecc: int = 0
     timeout_s: int = 60
     all_reduce_timeout_s: int = 120
+    busbw_gbs: float | None = None
+    bandwidth_ratio: float = RATIO
+    bandwidth_timeout_s: int = 120
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON's types."""

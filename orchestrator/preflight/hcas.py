@@ -42,14 +42,31 @@ def read_ports(root: Path = SYSFS) -> list[Port]:
 
 
 def _port(path: Path) -> Port:
-    rate = re.match(r"[\d.]+", _line(path / "rate"))
+    return port(
+        path.parents[1].name,
+        path.name,
+        state=_line(path / "state"),
+        phys_state=_line(path / "phys_state"),
+        rate=_line(path / "rate"),
+        layer=_line(path / "link_layer"),
+    )
+
+
+def port(hca: str, number: str, *, state: str, phys_state: str, rate: str, layer: str) -> Port:
+    """Return a port from the texts of its files.
+
+    >>> port("mlx5_0", "1", state="4: ACTIVE", phys_state="5: LinkUp", rate="400 Gb/sec (4X NDR)",
+    ...      layer="InfiniBand").gbps
+    400.0
+    """
+    gbps = re.match(r"[\d.]+", rate)
     return Port(
-        hca=path.parents[1].name,
-        port=path.name,
-        state=_after_number(_line(path / "state")),
-        phys_state=_after_number(_line(path / "phys_state")),
-        gbps=float(rate[0]) if rate else None,
-        layer=_line(path / "link_layer").lower(),
+        hca=hca,
+        port=number,
+        state=_after_number(state),
+        phys_state=_after_number(phys_state),
+        gbps=float(gbps[0]) if gbps else None,
+        layer=layer.lower(),
     )
 
 

@@ -8,7 +8,7 @@ from orchestrator.fields import Line, SbatchValue, Strict
 from orchestrator.topology import TopologyProfile, check_rails
 
 Count = Annotated[int, Field(ge=1, strict=True)]
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 # How GPUs are asked for. `none`: the nodes are exclusive and come with theirs. `forbidden`: the
 # same, and the site's submit plugin refuses a job that asks.
@@ -17,8 +17,9 @@ Request = Literal[
     "forbidden",
 ]  # fmt: skip
 FabricKind = Literal[
-    "infiniband", "roce", "efa", "slingshot", "omnipath", "tcpx", "tcpxo", "ethernet", "none"
-]
+    "infiniband", "roce", "efa", "slingshot", "omnipath", "tcpx", "tcpxo", "ethernet", "none",
+    "unknown",
+]  # fmt: skip
 
 
 class GpuProfile(Strict):
@@ -52,6 +53,7 @@ class FabricProfile(Strict):
     """The network between nodes, and what NCCL's log says when it is used.
 
     Attributes:
+        kind: `unknown` where the site does not say: nothing is expected of it then.
         rate: As the trade calls it, such as NDR400.
         hcas_per_node: How many ports NCCL lists; one that is down is only missing there.
         networks: Names that NCCL may give the network; `IB*` allows for plug-ins of it.
@@ -79,11 +81,14 @@ class FabricProfile(Strict):
         return self.networks or _NAMES.get(self.kind, ())
 
 
+# The plug-in of both says "Libfabric" since 1.12, and "OFI" if NCCL_NET asks for that
+# (aws/aws-ofi-nccl#530); sites have old and new ones.
+_LIBFABRIC = ("AWS Libfabric", "Libfabric", "OFI")
 _NAMES: dict[str, tuple[str, ...]] = {
     "infiniband": ("IB*",),
     "roce": ("IB*",),
-    "efa": ("AWS Libfabric",),
-    "slingshot": ("AWS Libfabric",),
+    "efa": _LIBFABRIC,
+    "slingshot": _LIBFABRIC,
     "tcpx": ("GPUDirectTCPX*",),
     "tcpxo": ("FasTrak*",),
     "ethernet": ("Socket",),

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from orchestrator.clouds import Cloud
 from orchestrator.fields import EnvVars, Line, SbatchValue, Strict
-from orchestrator.options import Option, Options
+from orchestrator.options import Forbidden, Options
 from orchestrator.profile.container import ContainerProfile
 from orchestrator.profile.hardware import (
     Count,
@@ -16,7 +16,13 @@ from orchestrator.profile.hardware import (
     LoginProfile,
     StorageProfile,
 )
-from orchestrator.profile.terms import PartitionProfile, PreemptibleProfile, QosProfile, Quota
+from orchestrator.profile.terms import (
+    PartitionProfile,
+    PreemptibleProfile,
+    QosProfile,
+    Quota,
+    Terms,
+)
 
 Confidence = Literal["high", "medium", "low", "own"]
 
@@ -56,6 +62,8 @@ class SiteProfile(Strict):
     Attributes:
         source: What the profile was made from.
         evidence: For a key of this file, or the beginning of one: where it comes from.
+        memory_gib_per_gpu: Asked for with each GPU of a node; `memory: all` is the whole node's.
+        terms: What holds wherever neither partition nor QOS says otherwise.
         account_form: How accounts look there, such as kempner_<lab>_lab.
         options: More options for sbatch; `true` for one without a value.
         forbidden: Options that the site refuses, and why.
@@ -72,7 +80,7 @@ class SiteProfile(Strict):
     description: Line
     scheduler: Literal["slurm", "local"] = "slurm"
     extends: Line | None = None
-    source: tuple[Line, ...]
+    source: Annotated[tuple[Line, ...], Field(min_length=1)]
     checked: Line
     confidence: Confidence
     evidence: dict[str, Annotated[Evidence, BeforeValidator(_evidence)]] = Field(
@@ -81,6 +89,8 @@ class SiteProfile(Strict):
     gpu: GpuProfile | None = None
     cpus_per_node: Count | None = None
     memory: Literal["all"] | None = None
+    memory_gib_per_gpu: Count | None = None
+    terms: Terms | None = None
     default_partition: SbatchValue | None = None
     partitions: dict[SbatchValue, PartitionProfile] = Field(default_factory=dict)
     default_qos: SbatchValue | None = None
@@ -91,7 +101,7 @@ class SiteProfile(Strict):
     account_form: Line | None = None
     constraint: SbatchValue | None = None
     options: Options = Field(default_factory=dict)
-    forbidden: dict[Option, Line] = Field(default_factory=dict)
+    forbidden: Forbidden = Field(default_factory=dict)
     srun: Options = Field(default_factory=dict)
     fabric: FabricProfile
     cloud: Cloud = "none"
@@ -104,9 +114,15 @@ class SiteProfile(Strict):
     scripts: tuple[Sourced, ...] = ()
     modules: tuple[Line, ...] = ()
     container: ContainerProfile | None = None
-    storage: dict[str, StorageProfile] = Field(default_factory=dict)
+    storage: dict[Line, StorageProfile] = Field(default_factory=dict)
     login: LoginProfile | None = None
     notes: tuple[Line, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_memory(self) -> "SiteProfile":
+        if self.memory is not None and self.memory_gib_per_gpu is not None:
+            raise ValueError("give either `memory` or `memory_gib_per_gpu`, and not both")
+        return self
 
     @model_validator(mode="after")
     def _rebalance_is_of_aws(self) -> "SiteProfile":
@@ -125,7 +141,11 @@ class SiteProfile(Strict):
 
     def facts(self) -> Iterator[str]:
         """Yield the dotted keys that the profile gives, but for those about the profile itself."""
-        yield from facts_of(self.model_dump(exclude_unset=True))
+        yield from (fact for fact, _ in self.told())
+
+    def told(self) -> Iterator[tuple[str, Any]]:
+        """Yield each fact as (dotted key, value)."""
+        yield from told_of(self.model_dump(exclude_unset=True))
 
     def evidence_of(self, fact: str) -> Evidence:
         """Return where a dotted key comes from; the most exact evidence that there is."""
@@ -141,6 +161,11 @@ _OF_ITSELF = frozenset(
 
 def facts_of(data: Mapping[str, Any]) -> Iterator[str]:
     """Yield the dotted keys of a profile's data, but for those about the profile itself."""
+    yield from (fact for fact, _ in told_of(data))
+
+
+def told_of(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the facts of a profile's data as (dotted key, value)."""
     yield from _dotted({key: data[key] for key in data if key not in _OF_ITSELF}, ())
 
 
@@ -148,9 +173,9 @@ def _begins(fact: str, key: str) -> bool:
     return fact == key or fact.startswith(f"{key}.")
 
 
-def _dotted(value: Any, path: tuple[str, ...]) -> Iterator[str]:
+def _dotted(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from _dotted(inner, (*path, str(key)))
     elif path:
-        yield ".".join(path)
+        yield ".".join(path), value

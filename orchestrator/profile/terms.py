@@ -58,7 +58,14 @@ class PartitionProfile(Terms):
 
 
 class QosProfile(Terms):
-    """One QOS. What it says of a term goes before what the partition says."""
+    """One QOS. What it says of a term goes before what the partition says.
+
+    Attributes:
+        beyond_partition: Whether its limits may be larger than the partition's (Slurm's flags
+            PartitionTimeLimit and PartitionMaxNodes); else the smaller one holds.
+    """
+
+    beyond_partition: bool = False
 
 
 class PreemptibleProfile(Terms):
@@ -79,6 +86,7 @@ class Quota(Strict):
     """What jobs of one user, account or project may have together.
 
     Attributes:
+        below_time_limit: It counts only for jobs whose time limit is below this.
         partitions: Those it counts over; all of them, if left out.
     """
 
@@ -86,5 +94,6 @@ class Quota(Strict):
     gpus_per_account: Count | None = None
     nodes_per_user: Count | None = None
     jobs_per_user: Count | None = None
+    below_time_limit: TimeLimit | None = None
     partitions: tuple[SbatchValue, ...] = ()
     note: Line | None = None

@@ -4,8 +4,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from orchestrator.attempt import Attempt
-from orchestrator.decide import Action, CancelJobs, Exclude, Over, Replace, Restart, StartNow, Wait
+from orchestrator.attempt import Attempt, Network
+from orchestrator.bandwidth import Record, find
+from orchestrator.decide import (
+    Action,
+    CancelJobs,
+    Exclude,
+    Over,
+    ProveNetwork,
+    Replace,
+    Restart,
+    StartNow,
+    TellStop,
+    Wait,
+)
 from orchestrator.environment import Change
 from orchestrator.ledger import Books, Entry, Ledger, Row, account
 from orchestrator.nodes import BadNode, bad_nodes
@@ -44,6 +56,8 @@ class Status:
     straggler: str | None = None
     bad_nodes: tuple[BadNode, ...] = ()
     spread: str | None = None
+    bandwidth: Record | None = None
+    network: Network | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON's types."""
@@ -52,7 +66,11 @@ class Status:
         changes = [change.to_json() for change in self.environment_changes]
         bad = [asdict(node) for node in self.bad_nodes]
         lists = {"quarantined": quarantined, "environment_changes": changes, "bad_nodes": bad}
-        return {**plain, **lists, "attempts": list(self.attempts)}
+        measured = {
+            "bandwidth": find(self.bandwidth).to_json() if self.bandwidth else None,
+            "network": asdict(self.network) if self.network else None,
+        }
+        return {**plain, **lists, **measured, "attempts": list(self.attempts)}
 
 
 def status(
@@ -65,6 +83,7 @@ def status(
     submitted_at: float | None,
     books: Books | None = None,
     environment_changes: tuple[Change, ...] = (),
+    bandwidth: Record | None = None,
 ) -> Status:
     """Return the status of a run.
 
@@ -77,6 +96,7 @@ def status(
         submitted_at: When it was first submitted, in seconds since 1970.
         books: What it wrote down, for the ledger; None leaves the ledger out.
         environment_changes: What differed between attempts in what they ran with.
+        bandwidth: What was measured last before the workers started.
     """
     attempts = ended(attempts, told)
     newest = attempts[-1] if attempts else None
@@ -118,6 +138,8 @@ def status(
         interval=_interval(books.saves) if books else None,
         hang=live.hang.why if live and live.hang else None,
         straggler=live.straggler.why if live and live.straggler else None,
+        bandwidth=bandwidth,
+        network=newest.network if newest else None,
         bad_nodes=tuple(bad_nodes(sight.past.suspicions, sight.policy, now=sight.seen.now)),
         spread=spread(newest.nodes, newest.switches, per_group=sight.plan.nodes_per_group)
         if newest
@@ -199,7 +221,9 @@ def state(action: Action) -> str:
             return "requeued"
         case Restart():
             return "waiting"
-        case CancelJobs():
+        case ProveNetwork():
+            return "running"
+        case CancelJobs() | TellStop():
             return "stopping"
         case Replace():
             return "stopping" if action.requeue else "waiting"

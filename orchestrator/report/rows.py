@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.attempt import Attempt
-from orchestrator.classify import of_attempt
+from orchestrator.classify import of_attempt, too_little
 from orchestrator.decide import Action, Over, Restart
 from orchestrator.sight import Sight
 
@@ -73,6 +73,7 @@ def row(
         "queued_s": _queued(index, attempts, submitted_at),
         "started_at": attempt.started_at,
         "ended_at": attempt.ended_at,
+        "network": attempt.network.verdict if attempt.network else None,
         "why": None if lives else known.why or None,
     }
 
@@ -92,6 +93,8 @@ def _end(attempt: Attempt, later: Attempt | None) -> tuple[str, str]:
     """Return how an attempt ended, from its own files; ``later`` is the next attempt."""
     if attempt.outcome == "finished" or attempt.action == "finished":
         return "finished", "finished"
+    if told := too_little(attempt):
+        return "stopped", told.cause.value
     if attempt.outcome == "stopped":
         return "stopped", "notice, saved"
     found = of_attempt(attempt)

@@ -1,8 +1,10 @@
 """A run's status as text. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from orchestrator.nodes import describe
+from orchestrator.report import bandwidth
 from orchestrator.report.books import ledger_lines
 from orchestrator.report.columns import columns
 from orchestrator.report.data import Status
@@ -28,7 +30,17 @@ def overview(statuses: Sequence[Status]) -> str:
                 item.next,
             )
         )
-    return columns(rows)
+    return "\n".join(
+        [columns(rows), *(f"{i.run}: {line}" for i in statuses for line in network(i))]
+    )
+
+
+def network(item: Status) -> list[str]:
+    """Return what is wrong with the network of the newest attempt, a line if anything is."""
+    found = item.network
+    if found is None or not found.flagged:
+        return []
+    return [f"network: {found.why} ({found.verdict}). {found.advice}"]
 
 
 def details(item: Status) -> str:
@@ -48,7 +60,13 @@ def details(item: Status) -> str:
                 row["cause"] or "",
             )
         )
-    lines = [overview([item]), "", columns(rows), *_reasons(item), *ledger_lines(item)]
+    lines = [
+        overview([replace(item, network=None)]),
+        "",
+        columns(rows),
+        *_reasons(item),
+        *ledger_lines(item),
+    ]
     for step, reason in item.quarantined:
         lines.append(f"quarantined: checkpoint of step {step}: {reason}")
     lines += [str(change) for change in item.environment_changes]
@@ -56,6 +74,9 @@ def details(item: Status) -> str:
         lines.append(f"left out: {describe(item.bad_nodes)}")
     if item.spread is not None:
         lines.append(f"attempt {item.attempt} {item.spread}")
+    if item.bandwidth is not None:
+        lines += bandwidth.lines(item.bandwidth)
+    lines += network(item)
     if item.hang is not None:
         lines.append(f"hangs: {item.hang}")
     if item.straggler is not None:
@@ -87,4 +108,5 @@ def progress(item: Status) -> str:
     total = f"/{item.steps_total}" if item.steps_total else ""
     loss = f"  loss {item.loss:.4f}" if item.loss is not None else ""
     where = f"attempt {item.attempt}" if item.attempt else "no attempt yet"
-    return f"{item.run}  {item.state}  {where}  step {_text(item.step)}{total}{loss}"
+    flag = f"  network {item.network.verdict}" if item.network and item.network.flagged else ""
+    return f"{item.run}  {item.state}  {where}  step {_text(item.step)}{total}{loss}{flag}"

@@ -2,11 +2,13 @@
 
 import signal
 
-from orchestrator.clouds import WORDS
+from orchestrator import clouds
+from orchestrator.fabric.promise import NO_RDMA
 from orchestrator.runtime.notices import Notice
 
 _TERM = 1000  # above all signal numbers: it leaves the least time
 _WORDS = 100  # above all signal numbers as well: a cloud leaves less time than a signal promises
+WORDS = (NO_RDMA, *clouds.WORDS)
 _OTHER = 1  # SIGHUP's number, which is no notice; stands for words that nobody here knows
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from orchestrator.slurm.accounting import ASSOC_FIELDS, QOS_FIELDS
+from orchestrator.slurm.inventory import SINFO_FORMAT
 from orchestrator.slurm.parse import SACCT_FIELDS, SQUEUE_FIELDS
 
 
@@ -80,3 +82,72 @@ def notify(job_id: str, signal: str) -> list[str]:
 def notify_batch(job_id: str, signal: str) -> list[str]:
     """Return the command that sends ``signal`` to the job's batch shell, not to its steps."""
     return ["scancel", "--batch", f"--signal={signal}", job_id]
+
+
+def show_config() -> list[str]:
+    """Return the query for the cluster's settings."""
+    return ["scontrol", "show", "config"]
+
+
+def show_partitions() -> list[str]:
+    """Return the query for all partitions, also those that are hidden from this user.
+
+    One of those may well be what preempts the user's jobs.
+    """
+    return ["scontrol", "--oneliner", "--all", "show", "partition"]
+
+
+def show_nodes() -> list[str]:
+    """Return the query for all nodes."""
+    return ["scontrol", "--oneliner", "show", "node"]
+
+
+def node_rows() -> list[str]:
+    """Return the query for the nodes of each partition, those that are alike in one row."""
+    return ["sinfo", "--noheader", "--exact", f"--format={SINFO_FORMAT}"]
+
+
+def show_associations(*where: str) -> list[str]:
+    """Return the query for associations, such as those `user=alice`."""
+    return [*_SACCTMGR, "associations", *where, f"format={','.join(ASSOC_FIELDS)}"]
+
+
+def show_default_account(user: str) -> list[str]:
+    """Return the query for the account that jobs of ``user`` count for if they name none."""
+    return [*_SACCTMGR, "user", f"name={user}", "format=DefaultAccount"]
+
+
+def show_qos() -> list[str]:
+    """Return the query for all QOS and their limits."""
+    return [*_SACCTMGR, "qos", f"format={','.join(QOS_FIELDS)}"]
+
+
+_SACCTMGR = ("sacctmgr", "--noheader", "--parsable2", "--readonly", "show")
+
+
+def srun_help() -> list[str]:
+    """Return the command that lists srun's options, those of the site's plug-ins too."""
+    return ["srun", "--help"]
+
+
+def named_jobs(name: str) -> list[str]:
+    """Return the query for the state of the jobs called ``name``, and why they wait."""
+    return ["squeue", "--noheader", f"--name={name}", "--format=%T %r"]
+
+
+def cancel_named(name: str) -> list[str]:
+    """Return the command that ends the jobs called ``name``; those of others are out of reach."""
+    return ["scancel", f"--name={name}"]
+
+
+def probe(script: str, *, name: str, nodes: int, minutes: int, options: Sequence[str]) -> list[str]:
+    """Return the command that runs the text ``script`` once on each of ``nodes`` nodes.
+
+    The script is an argument: nothing has to lie on a file system that the nodes see. Each line
+    of the answer begins with the number of its task (--label).
+    """
+    return [
+        "srun", "--label", f"--job-name={name}", f"--nodes={nodes}", f"--ntasks={nodes}",
+        "--ntasks-per-node=1", f"--time={minutes}", "--input=none", "--mpi=none", *options,
+        "bash", "-c", script,
+    ]  # fmt: skip

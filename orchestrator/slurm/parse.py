@@ -65,9 +65,11 @@ def squeue(text: str, *, names: frozenset[str]) -> list[JobRecord]:
     """Return the records of the jobs called one of ``names``.
 
     Other jobs are passed over, whatever their names do to their rows; a row of ours that does not
-    read is an error, not an absence.
+    read is an error, not an absence. So is an answer of which no row has the fields asked for.
     """
-    rows = (line.split("|", len(SQUEUE_FIELDS) - 1) for line in text.split("\n"))
+    rows = [line.split("|", len(SQUEUE_FIELDS) - 1) for line in text.split("\n")]
+    if text.strip() and not any(len(row) == len(SQUEUE_FIELDS) for row in rows):
+        raise _unreadable("squeue", text.strip().splitlines()[0][:200])
     # The separator closes the last field too; a name that its own newline cut off has none.
     ours = ((row, row[-1][:-1].rstrip()) for row in rows if row[-1].endswith("|"))
     return [

@@ -100,9 +100,14 @@ def settle(plan: LaunchPlan, code: Code, spec: JobSpec, *, caller_path: str) -> 
         plan,
         code.tree,
         script=code.script,
-        imports=[*entries, *imports.installed_from(plan.python)],
+        imports=[*entries, *_installed(plan)],
         workdir=spec.code.workdir,
     )
+
+
+def _installed(plan: LaunchPlan) -> list[str]:
+    # The Python of a container has nothing to do with one of that name here.
+    return [] if plan.container is not None else imports.installed_from(plan.python)
 
 
 def keep(code: Code, folder: Path) -> None:

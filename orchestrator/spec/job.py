@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool, model_validator
 
 from orchestrator.errors import SpecError
 from orchestrator.fields import (
@@ -24,6 +24,7 @@ from orchestrator.fields import (
 )
 from orchestrator.options import SbatchOptions
 from orchestrator.spec.code import Code, CodeSpec
+from orchestrator.spec.container import Container
 from orchestrator.spec.hang import HangSpec
 from orchestrator.spec.preflight import CERTAIN, PreflightSpec
 from orchestrator.spec.restart import ElasticSpec, RestartSpec
@@ -62,6 +63,7 @@ class JobSpec(Strict):
     time_limit: TimeLimit | None = None
     workdir: Line | None = None
     python: Line | None = None
+    container: Container | None = None
     modules: tuple[Line, ...] = ()
     env: EnvVars = Field(default_factory=dict)
     notice: NoticeSpec = NoticeSpec()
@@ -69,6 +71,7 @@ class JobSpec(Strict):
     elastic: ElasticSpec | None = None
     code: Code = CodeSpec()
     preflight: PreflightSpec = CERTAIN
+    require_rdma: StrictBool = False
     hang: HangSpec = HangSpec()
     train: TrainSpec | None = None
     script: Line | None = None
@@ -156,6 +159,8 @@ def _absolute(spec: JobSpec, *, base: Path) -> JobSpec:
         "workdir": full(spec.workdir),
         "python": python,
     }
+    if spec.container is not None:
+        changes["container"] = spec.container.relative_to(base)
     if spec.train is not None:
         changes["train"] = spec.train.relative_to(base)
     return spec.model_copy(update=changes)

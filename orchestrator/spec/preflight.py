@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from orchestrator.bandwidth.record import RATIO
 from orchestrator.fields import Strict
 
 Seconds = Annotated[int, Field(ge=1, le=3600, strict=True)]
@@ -26,11 +27,15 @@ class PreflightSpec(Strict):
     storage: bool = True
     # Imports torch on every GPU: 5 s on two H200, more from a shared disk.
     all_reduce: bool = False
+    # Takes all nodes together, and up to two minutes.
+    bandwidth: bool = False
     gpu_memory_used_gib: Amount = 2.0
     gpu_temperature_c: Amount = 90.0
     uncorrected_ecc: Annotated[int, Field(ge=0, strict=True)] = 0
     timeout_s: Seconds = 60
     all_reduce_timeout_s: Seconds = 120
+    bandwidth_ratio: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = RATIO
+    bandwidth_timeout_s: Seconds = 120
 
     @model_validator(mode="before")
     @classmethod
@@ -49,7 +54,10 @@ class PreflightSpec(Strict):
         return tuple(name for name in CHECKS if getattr(self, name))
 
 
-CHECKS = ("gpus", "memory", "ecc", "clocks", "nvlink", "hcas", "storage", "all_reduce")
+CHECKS = (
+    *("gpus", "memory", "ecc", "clocks", "nvlink", "hcas", "storage"),
+    *("all_reduce", "bandwidth"),
+)
 # GPUs that are missing or lost, and a checkpoint directory that cannot be written.
 CERTAIN = PreflightSpec(memory=False, ecc=False, clocks=False, nvlink=False, hcas=False)
 

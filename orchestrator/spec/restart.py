@@ -44,11 +44,13 @@ class BadNodeSpec(Strict):
     """When a node is left out of the next attempt.
 
     Evidence that speaks against the node alone, such as ECC errors or a failed node check, counts
-    at once; everything else from the ``after``-th time. 0 nodes at most leaves nobody out.
+    at once; everything else from the ``after``-th time. 0 nodes at most leaves nobody out. A job
+    that has waited ``patience_s`` for other nodes takes those that are only suspected.
     """
 
     after: Positive = 2
     forget_s: Seconds = 86_400
+    patience_s: Seconds = 600
     at_most: Annotated[int, Field(ge=0, le=1000, strict=True)] = 4
 
 

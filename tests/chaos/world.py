@@ -131,7 +131,7 @@ class World:
             script=str(PROGRAM),
             args=args,
             partition=run.partition,
-            restart={"max_no_progress": 10, "delay_s": 1},
+            restart={"max_no_progress": 10, "delay_s": 1, "bad_nodes": {"patience_s": 60}},
             hang=HANG,
         )
         self.user.fsdpq("submit", "--runs", str(run.path.parent), str(job))

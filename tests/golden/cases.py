@@ -13,7 +13,7 @@ from orchestrator import script
 from orchestrator.errors import SpecError
 from orchestrator.fields import read_yaml, validate
 from orchestrator.layout import RunLayout
-from orchestrator.profile import load_profile
+from orchestrator.profile import ContainerProfile, GpuProfile, SiteProfile, load_profile, shipped
 from orchestrator.spec.job import JobSpec
 from orchestrator.watch_job import Options, describe
 
@@ -25,14 +25,22 @@ TRAIN = {
     "steps": 5000,
     "global_batch": 64,
 }
+SMALL = {"nodes": 2, "account": "lab", "time_limit": "12:00:00"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A job, as its file would have it, and the site it runs on."""
+    """A job, as its file would have it, and the site it runs on.
+
+    Attributes:
+        whole: Whether node.sh is kept too; it hardly differs from site to site.
+        container: What the profile says of containers, in place of the shipped one's words.
+    """
 
     site: str
     job: dict[str, Any] = field(default_factory=dict)
+    whole: bool = True
+    container: dict[str, Any] | None = None
 
 
 CASES = {
@@ -57,6 +65,7 @@ CASES = {
             "qos": "normal",
             "reservation": "tuesday",
             "comment": "fine tuning, second try",
+            "require_rdma": True,
             "exclude": ["holygpu8a1[1301-1302]", "holygpu8a11401"],
             "time_limit": "12:00:00",
             "workdir": "/n/lab/alice's project",
@@ -69,16 +78,109 @@ CASES = {
             "args": ["--name", "a b", "--lr=1e-4"],
         },
     ),
+    # The first of them shows node.sh in a container as well.
+    "container-pyxis": Case(
+        site="kempner-h100",
+        job={**SMALL, "train": TRAIN, "container": "/images/torch.sqsh"},
+        container={
+            "runtime": "pyxis",
+            "mounts": ["/var/tmp", "/run/tcpx-${SLURM_JOB_ID}"],
+            "pass_env": ["OMPI_*"],
+            "options": ["--no-container-mount-home"],
+            "env": {"NCCL_PLUGIN": "/run/tcpx-${SLURM_JOB_ID}/lib"},
+        },
+    ),
+    "container-apptainer": Case(
+        whole=False,
+        site="kempner-a100",
+        job={
+            **SMALL,
+            "script": "/n/lab/train.py",
+            "env": {"PROMPT": "it's $5; `really`"},
+            "container": {
+                "image": "/images/torch.sif",
+                "mounts": ["/n/data:/data:ro"],
+                "options": ["--writable-tmpfs"],
+            },
+        },
+        container={"runtime": "apptainer"},
+    ),
+    "container-shifter": Case(
+        whole=False,
+        site="kempner-a100",
+        job={
+            **SMALL,
+            "script": "/n/lab/train.py",
+            "container": {"image": "docker:nersc/pytorch:24.06", "mounts": ["/n/data:/data"]},
+        },
+        container={"runtime": "shifter", "options": ["--module=gpu,nccl-2.18"]},
+    ),
+    "container-podman-hpc": Case(
+        whole=False,
+        site="kempner-a100",
+        job={**SMALL, "script": "/n/lab/train.py", "container": "docker.io/pytorch/pytorch:2.11"},
+        container={"runtime": "podman-hpc", "options": ["--nccl"]},
+    ),
+    "container-edf": Case(
+        whole=False,
+        site="kempner-h100",
+        job={**SMALL, "script": "/n/lab/train.py", "container": "pytorch"},
+        container={"runtime": "edf", "options": ["com.hooks.aws_ofi_nccl.enabled=true"]},
+    ),
+}
+
+# Sites that give a job one node.
+SINGLE = frozenset({"mila-h100"})
+
+
+def site_job(profile: SiteProfile, **more: Any) -> dict[str, Any]:
+    """Return a job for the reference trainer on a site: two nodes, and nothing that can be left."""
+    account = {"account": "lab"} if profile.account_form else {}
+    return {"nodes": 1 if profile.name in SINGLE else 2, "train": TRAIN, **account, **more}
+
+
+def site_profile(name: str) -> SiteProfile:
+    """Return a shipped profile; a generic one with the GPUs that its user would add."""
+    profile = load_profile(name, base=HERE)
+    if profile.gpu is not None:
+        return profile
+    gpu = GpuProfile(model="H100-80GB", per_node=8)
+    return profile.model_copy(update={"gpu": gpu})
+
+
+SLURM_SITES = [name for name in shipped() if name != "local"]
+CASES |= {
+    f"site-{name}": Case(site=name, job=site_job(site_profile(name)), whole=False)
+    for name in SLURM_SITES
 }
 
 
 def rendered(name: str) -> dict[str, str]:
     """Return the scripts of a case, by the name of the file that keeps them."""
     case = CASES[name]
-    data = {"name": name.partition("-")[0], **case.job, "site": case.site}
+    scripts = {
+        f"{name}.{suffix}": text for suffix, text in render(name.partition("-")[0], case).items()
+    }
+    return scripts if case.whole else {f"{name}.sbatch": scripts[f"{name}.sbatch"]}
+
+
+def case_profile(case: Case) -> SiteProfile:
+    """Return the profile of a case's site, with what the case says of containers."""
+    if case.site not in SLURM_SITES:
+        return load_profile("local", base=HERE)
+    profile = site_profile(case.site)
+    if case.container is None:
+        return profile
+    container = ContainerProfile.model_validate(case.container)
+    return profile.model_copy(update={"container": container})
+
+
+def render(run: str, case: Case) -> dict[str, str]:
+    """Return the scripts of a case: `sbatch` and `node.sh`."""
+    data = {"name": run, **case.job, "site": case.site}
     plan = planning.plan(
-        validate(JobSpec, data, where=Path(name), error=SpecError),
-        load_profile(case.site, base=HERE),
+        validate(JobSpec, data, where=Path(run), error=SpecError),
+        case_profile(case),
         layout=RunLayout(Path("/shared/runs") / str(data["name"])),
         cwd=Path("/home/alice"),
         python="/home/alice/.venv/bin/python",
@@ -86,7 +188,7 @@ def rendered(name: str) -> dict[str, str]:
     plan = dataclasses.replace(plan, python_path=(f"{plan.run_dir}/fsdpq",))
     with patch.object(script, "__version__", "VERSION"):
         scripts = script.render(plan)
-    return {f"{name}.sbatch": scripts["script.sbatch"], f"{name}.node.sh": scripts["node.sh"]}
+    return {"sbatch": scripts["script.sbatch"], "node.sh": scripts["node.sh"]}
 
 
 WATCH = "watch-job"

@@ -8,6 +8,7 @@ node=${SLURM_NODEID:-0}
 note=''
 pending=''
 caught=0
+checking=''
 # Builtins only: bash runs this in the middle of anything.
 # shellcheck disable=SC2317  # called by the traps below
 on_notice() {
@@ -15,9 +16,26 @@ on_notice() {
   pending=$1
   printf '%s %(%s)T\n' "$1" -1 >>"$FSDPQ_ATTEMPT_DIR/notice.$node"
   [ -z "$note" ] || printf '%s %(%s)T\n' "$1" -1 >>"$note"
+  [ -z "$checking" ] || kill -TERM "$checking" 2>/dev/null
 }
 trap 'on_notice USR2' USR2
 trap 'on_notice TERM' TERM
+
+# Waits for a child to end, whatever signals come, and leaves its exit code in `code`. A trapped
+# signal ends `wait` early, and one that comes while a trap runs ends the next `wait` at once, with
+# no trap to show for it (seen with bash 5.2). Only a child that has ended can bring three such in a
+# row. Where a signal comes at the very moment of its end, bash loses its code, and says -1.
+# There is no $(...) here: a signal in the middle of one loses its trap.
+await() {
+  local silent=0
+  while [ "$silent" -lt 3 ]; do
+    caught=0
+    wait "$1"
+    code=$?
+    ((code < 0 || code > 128)) || return 0
+    silent=$((caught ? 0 : silent + 1))
+  done
+}
 
 # On the node's own disk: a shared file system shows a new file too late.
 # TMPDIR comes from where the job was submitted, and may not be there.
@@ -27,7 +45,6 @@ trap 'rm -rf -- "$local_dir"' EXIT
 note=$local_dir/notice
 export FSDPQ_LOCAL_DIR=$local_dir
 export FSDPQ_NOTICE_FILE=$note
-export FSDPQ_LOCAL_DIR=$local_dir
 export FSDPQ_NODE=$node
 # Whose metadata service the monitor asks for reclaims that the scheduler does not know of.
 export FSDPQ_CLOUD=none
@@ -47,14 +64,10 @@ export PYTHONSAFEPATH=1
 # breaks holds nobody up, and a notice ends it at once.
 if [ -z "$pending" ]; then
   PYTHONSAFEPATH=1 /home/alice/.venv/bin/python -m orchestrator.preflight &
-  child=$!
-  while :; do
-    caught=0
-    [ -z "$pending" ] || kill -TERM "$child" 2>/dev/null
-    wait "$child"
-    code=$?
-    [ "$caught" = 1 ] || break
-  done
+  checking=$!
+  [ -z "$pending" ] || kill -TERM "$checking" 2>/dev/null
+  await "$checking"
+  checking=''
   if [ -z "$pending" ]; then
     case $code in
       0) ;;
@@ -100,14 +113,7 @@ monitor=$!
     --log-dir="$FSDPQ_ATTEMPT_DIR/logs/node-$node" --redirects=3 --tee=3 \
     -m orchestrator.trainer /shared/runs/quickstart/train.json
 ) &
-child=$!
-# A trapped signal ends `wait` early, with a code that is not the child's.
-while :; do
-  caught=0
-  wait "$child"
-  code=$?
-  [ "$caught" = 1 ] || break
-done
+await "$!"
 printf '%d\n' "$code" >"$FSDPQ_ATTEMPT_DIR/node-$node.exit"
 
 # The monitor ends with the job; nobody waits long for it. Asked of bash whether it still runs: the

@@ -67,7 +67,8 @@ def test_without_grace_the_loss_is_reported_and_at_most_one_interval(
     assert first["cause"] == "preempted", said
     assert (second["first_step"] - 1) % 4 == 0
     assert first["steps_lost"] == first["last_step"] + 1 - second["first_step"]
-    assert 1 <= first["steps_lost"] <= 4
+    # None, if the kill comes right after a checkpoint.
+    assert 0 <= first["steps_lost"] <= 4
     again = [line["step"] for line in steps(run) if line["attempt"] == 2]
     assert again == list(range(second["first_step"], 61))
 

@@ -30,7 +30,13 @@ class FsdpqUser:
         cluster.run(["mkdir", "-p", str(self.home)])
         self.runs = self.home / "runs"
         self._started: list[subprocess.Popen[str]] = []
-        self._env = {"PYTHONPATH": str(cluster.repository)}
+        self.sites = self.home / ".config" / "fsdpq" / "sites"
+        config = str(self.home / ".config")
+        self._env = {"PYTHONPATH": str(cluster.repository), "XDG_CONFIG_HOME": config}
+
+    def add_to_path(self, folder: Path) -> None:
+        """Put a folder before the others that commands are looked for in, also by jobs."""
+        self._env["PATH"] = f"{folder}:{self.cluster.environment('alice')['PATH']}"
 
     def argv(self, *args: str) -> list[str]:
         return [self.cluster.python, "-m", "orchestrator", *args]

@@ -376,3 +376,20 @@ def test_a_node_is_left_out_before_the_delay_is_taken(cluster: Cluster, run: Run
     action = once(run).action
     assert isinstance(action, Exclude)
     assert action.nodes == ("n2",)
+
+
+def test_a_node_that_is_let_go_is_suspected_no_more(
+    cluster: Cluster, run: RunLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        told = {"cause": "worker error", "why": "it failed", "node": "n2", "suspects": ["n2"]}
+        store.append(run, "attempt ended", attempt=number, **told)
+    cluster.put(state=S.PENDING, reason="BeginTime", restart=2, submit=time.time())
+    assert isinstance(once(run).action, Exclude)
+    cluster.put(state=S.PENDING, reason="Resources", restart=2, submit=time.time() - 700)
+    assert isinstance(once(run).action, Exclude)
+    assert [what for what in cluster.done if what[0] == "exclude"] == [
+        ("exclude", "7", "n2"),
+        ("exclude", "7"),
+    ]
+    assert isinstance(once(run).action, Wait)

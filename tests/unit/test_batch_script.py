@@ -507,3 +507,41 @@ def test_a_check_that_is_off_is_not_started(tmp_path: Path) -> None:
     checks(world, 'touch "$WORLD/checked"')
     assert world.go() == 0
     assert not (tmp_path / "checked").exists()
+
+
+# --- a network that is less than the job requires -----------------------------------------------
+
+
+def proven(stop: str) -> list[str]:
+    """Let the monitor have judged the network, and the workers stop for a notice and save."""
+    fabric = f'{{"fabric": "socket_fallback", "stop": {stop}, "why": "over sockets"}}'
+    return stops(f"echo '{fabric}' >\"$FSDPQ_ATTEMPT_DIR/fabric.json\"")
+
+
+def requiring(tmp_path: Path, *, required: bool) -> World:
+    at = {"fabric": {"kind": "infiniband"}}
+    world = make(tmp_path, "slurm", at=at, nodes=2, require_rdma=required)
+    world.says("RUNNING")
+    return world
+
+
+def test_a_job_without_the_network_that_it_requires_is_not_put_back(tmp_path: Path) -> None:
+    world = requiring(tmp_path, required=True)
+    world.python(*proven("true"))
+    assert world.go() == 1
+    assert world.end()["action"] == "none"
+    assert "less than the job requires" in world.end()["why"]
+    assert not [call for call in world.calls if "requeue" in call]
+
+
+def test_one_with_that_network_is_put_back_after_a_notice(tmp_path: Path) -> None:
+    world = requiring(tmp_path, required=True)
+    world.python(*proven("false"))
+    assert world.go() == 0
+    assert world.end()["action"] == "requeue"
+
+
+def test_a_job_that_requires_nothing_is_put_back_whatever_the_network(tmp_path: Path) -> None:
+    world = requiring(tmp_path, required=False)
+    world.python(*proven("false"))
+    assert world.go() == 0

@@ -162,10 +162,10 @@ MISTAKES: list[tuple[list[str], int, str]] = [
     (["submit", "job.yaml", "--set", "name=../x"], 1, "name: use 1 to 64"),
     (["submit", "job.yaml", "--set", "script=~no-such-user-x/t.py"], 1, "starts with '~'"),
     (["submit", "job.yaml", "--set", "env.HF_TOKEN=x"], 1, "looks like a secret"),
-    (["submit", "job.yaml", "--site", "nope"], 1, "--site: there is no profile 'nope'; shipped"),
+    (["submit", "job.yaml", "--site", "nope"], 1, "--site: there is no profile 'nope'. "),
     (["submit", "job.yaml", "--set", "site=nope"], 1, "job.yaml: site: there is no profile"),
     (["submit", "job.yaml", "--set", "hang=5"], 1, "hang: write true, false, or the limits"),
-    (["submit", "job.yaml", "--site", ""], 1, "shipped ones: "),
+    (["submit", "job.yaml", "--site", ""], 1, "there is no profile ''"),
     (["submit", "job.yaml", "--site", "./nope.yaml"], 1, "there is no such file"),
     (["submit", "job.yaml", "--site", "bad.yaml"], 1, "bad.yaml: is not valid YAML"),
     (["submit", "job.yaml", "--site", "job.yaml"], 1, "Valid keys: account_form, account_required"),
@@ -378,6 +378,8 @@ def test_checkpoints(run: RunLayout) -> None:
         }
     ]
     assert as_json("checkpoints", run.checkpoints, "--json") == found
+    Path("llama").mkdir()  # such as `fsdpq init llama` makes
+    assert as_json("checkpoints", "llama", "--json") == found
     text = ok("checkpoints", "llama", "--verify")
     assert "cut off early" in text
     assert "a resume would use step 0" in text

@@ -20,9 +20,11 @@ from orchestrator.decide import (
     Observation,
     Over,
     Policy,
+    ProveNetwork,
     Replace,
     Restart,
     StartNow,
+    TellStop,
     Wait,
     decide,
 )
@@ -50,6 +52,10 @@ def brief(action: Action) -> tuple[str, ...]:
             return (type(action).__name__.lower(), action.state)
         case StartNow():
             return ("start now", action.job_id)
+        case ProveNetwork():
+            return ("prove network", str(action.attempt))
+        case TellStop():
+            return ("tell stop", action.job_id)
         case CancelJobs():
             return ("cancel", *action.job_ids)
         case Exclude():

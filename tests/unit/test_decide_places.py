@@ -56,6 +56,29 @@ def test_a_job_that_refuses_to_leave_it_out_starts_all_the_same() -> None:
     assert isinstance(act(seen(REQUEUED), history), StartNow)
 
 
+WEAK = tuple(Suspicion("n5", Cause.WORKER_ERROR, NOW - 10, number) for number in (1, 2))
+LEFT_OUT = past(suspicions=(N7, *WEAK), excluded=(("7", ("n7", "n5")),))
+
+
+def starved(waited_s: float, reason: str = "Resources") -> Observation:
+    return seen(job(state=S.PENDING, reason=reason, restart=1, submit=NOW - waited_s))
+
+
+def test_a_job_that_finds_no_nodes_takes_those_that_are_only_suspected() -> None:
+    policy = dataclasses.replace(POLICY, let_go_s=600.0)
+    action = act(starved(601), LEFT_OUT, policy)
+    assert isinstance(action, Exclude)
+    assert (action.nodes, action.let_go) == (("n7",), ("n5",))
+    assert "n5 (worker error, 2 times) again" in action.why
+    assert isinstance(act(starved(599), LEFT_OUT, policy), Wait)
+    assert isinstance(act(starved(601, "JobArrayTaskLimit"), LEFT_OUT, policy), Wait)
+
+
+def test_a_node_that_is_proven_bad_stays_out_however_long_it_takes() -> None:
+    history = past(suspicions=(N7,), excluded=(("7", ("n7",)),))
+    assert isinstance(act(starved(1e5), history), Wait)
+
+
 def test_what_another_job_was_told_does_not_count() -> None:
     history = past(suspicions=(N7,), excluded=(("6", ("n7",)),))
     assert isinstance(act(seen(REQUEUED), history), Exclude)

@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 import pytest
 
+from orchestrator import report
 from orchestrator.cli import main
 from orchestrator.fields import _Loader
-from orchestrator.profile import shipped
+from orchestrator.profile import load_profile, shipped
 from orchestrator.spec.job import JobSpec
 from orchestrator.spec.preflight import PreflightSpec
 
@@ -35,6 +36,20 @@ def test_no_other_command_is_in_the_readme() -> None:
 @pytest.mark.parametrize("site", shipped())
 def test_every_shipped_site_is_in_the_readme(site: str) -> None:
     assert f"`{site}`" in README
+
+
+def test_the_table_of_sites_is_made_from_the_profiles() -> None:
+    page = report.sites_page([load_profile(name, base=ROOT) for name in shipped()])
+    told = "replace it with what `fsdpq sites list --shipped --markdown` prints"
+    assert page in README, told
+
+
+def test_every_command_about_sites_is_in_the_readme() -> None:
+    group = main.get_command(click.Context(main), "sites")
+    assert isinstance(group, click.Group)
+    commands = group.list_commands(click.Context(group))
+    named = re.findall(r"`fsdpq sites ([a-z]+)\b", README)
+    assert set(commands) == set(named)
 
 
 @pytest.mark.parametrize("key", sorted(PreflightSpec.model_fields))

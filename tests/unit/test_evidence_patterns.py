@@ -190,6 +190,10 @@ EXCEPTIONS: list[tuple[str, str, Cause, Weight, bool]] = [
     (
         "DistBackendError: NCCL error in: x.cpp:3763, remote error, NCCL version 2.28.8\nLast"
         " error:\nNET/OFI Request 0x7f14 completed with error. RC: 113. Error: 2 (UNDELIVERABLE).",
+        *("ofi_request", Cause.FABRIC, Weight.MAYBE, False),
+    ),
+    (
+        "DistBackendError: NCCL error in: x.cpp:1, unhandled system error, NCCL version 2.28.8",
         *("nccl-system", Cause.FABRIC, Weight.MAYBE, False),
     ),
     ("ValueError: bad batch 17", "exception", Cause.WORKER_ERROR, Weight.OWN, False),
@@ -410,70 +414,134 @@ LINES: list[tuple[tuple[Pattern, ...], str, str, Cause, Weight, str, bool]] = [
         "/usr/bin/python3: No module named orchestrator.trainer",
         *("interpreter", Cause.CONFIGURATION, Weight.OWN, "n9", False),
     ),
+    (
+        STDERR,
+        "libfabric:85:1747438790::core:core:fi_getinfo_():1392<warn> fi_getinfo: provider efa"
+        " output empty list",
+        *("efa_provider_missing", Cause.FABRIC, Weight.MAYBE, "n9", False),
+    ),
+    (
+        STDERR,
+        "[rank0]: libfabric:85:1::core:core:fi_getinfo():1392<warn> fi_getinfo: provider cxi output"
+        " empty list",
+        *("cxi_provider_missing", Cause.FABRIC, Weight.MAYBE, "n9", False),
+    ),
+    (
+        STDERR,
+        "[rank3]: NET/OFI Request 0x7f14cc5b60c0 completed with error. RC: 113. Error: 2"
+        " (UNDELIVERABLE). Completed length: 0",
+        *("ofi_request", Cause.FABRIC, Weight.MAYBE, "n9", False),
+    ),
+    (
+        STDERR,
+        "torch.distributed.DistBackendError: NCCL error in: x.hpp:268, remote process exited or"
+        " there was a network error, NCCL version 2.21.5",
+        *("remote_exit", Cause.WORKER_ERROR, Weight.ECHO, "n9", False),
+    ),
     # NCCL: formats of 2.18 to 2.30.
     (
         NCCL,
+        "n1:1:2 [0] transport/net_ib.cc:93 NCCL WARN NET/IB : mlx5_0:1 async fatal event :"
+        " port error",
+        *("port_down", Cause.FABRIC, Weight.ROOT, "n1", True),
+    ),
+    (
+        NCCL,
+        "n1:1:2 [0] transport/net_ib.cc:93 NCCL WARN NET/IB : mlx5_0:1 Got async event : GID table"
+        " change",
+        *("async_event", Cause.NOTICE, Weight.ECHO, "n1", False),
+    ),
+    (
+        NCCL,
+        "n1:1:2 [0] transport/net_ib.cc:93 NCCL WARN NET/IB : Got non-fatal async event : CQ error",
+        *("async_error", Cause.FABRIC, Weight.OWN, "n1", True),
+    ),
+    (
+        NCCL,
+        "n2:1:1 [0] misc/ibvwrap.cc:190 NCCL WARN Call to ibv_create_cq failed with error Cannot"
+        " allocate memory",
+        *("ibv_create_cq", Cause.FABRIC, Weight.OWN, "n2", False),
+    ),
+    (
+        NCCL,
+        f"{H} transport/net_ib.cc:9 NCCL WARN NET/IB: Got completion from peer 10.0.0.2<4> with"
+        " status=10 opcode=0 len=0 vendor err 136",
+        *("wc_error", Cause.FABRIC, Weight.OWN, "n2", False),
+    ),
+    (
+        NCCL,
+        "n2:1:1 [0] net.cc:626 NCCL WARN Failed to initialize any NET plugin",
+        *("no_net_plugin", Cause.FABRIC, Weight.OWN, "n2", False),
+    ),
+    (
+        NCCL,
+        "n2:1:1 [0] nccl_ofi_net.c:9 NCCL WARN NET/OFI Request 0x7f completed with error. RC: 113."
+        " Error: 2 (UNDELIVERABLE). Completed length: 0",
+        *("ofi_request", Cause.FABRIC, Weight.MAYBE, "n2", False),
+    ),
+    (
+        NCCL,
         "n1:34050:34121 [0] transport/net_ib.cc:93 NCCL WARN NET/IB : Got async event : port error",
-        *("port-error", Cause.FABRIC, Weight.ROOT, "n1", True),
+        *("port_down", Cause.FABRIC, Weight.ROOT, "n1", True),
     ),
     (
         NCCL,
         f"{H} transport/net_ib.cc:1238 NCCL WARN NET/IB : Got completion from peer n1<37948> with"
         " error 12, opcode 2, len 1, vendor err 129",
-        *("ib-retry", Cause.FABRIC, Weight.MAYBE, "n2", False),
+        *("wc12", Cause.FABRIC, Weight.MAYBE, "n2", False),
     ),
     (
         NCCL,
         f"{H} transport/net_ib.cc:2000 NCCL WARN NET/IB: Got completion from peer 10.0.0.2<40000>"
         " with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0) reqSize=0 vendor_err=129",
-        *("ib-retry", Cause.FABRIC, Weight.MAYBE, "n2", False),
+        *("wc12", Cause.FABRIC, Weight.MAYBE, "n2", False),
     ),
     (
         NCCL,
         f"{H} transport/net_ib.cc:9 NCCL WARN NET/IB: Got completion from peer 10.0.0.2<4> with"
         " status=12 opcode=0 len=0 vendor err 129",
-        *("ib-retry", Cause.FABRIC, Weight.MAYBE, "n2", False),
+        *("wc12", Cause.FABRIC, Weight.MAYBE, "n2", False),
     ),
     (
         NCCL,
         f"{H} transport/net_ib.cc:9 NCCL WARN NET/IB: Got completion from peer 10.0.0.2<4> with"
         " status=5 opcode=0 len=0 vendor err 249",
-        *("ib-flush", Cause.FABRIC, Weight.ECHO, "n2", False),
+        *("wc5", Cause.FABRIC, Weight.ECHO, "n2", False),
     ),
     (
         NCCL,
         f"{H} transport/net_ib.cc:818 NCCL WARN NET/IB : Got completion with error 4, opcode 8983,"
         " len 0, vendor err 81",
-        *("ib-completion", Cause.FABRIC, Weight.OWN, "n2", False),
+        *("loc_prot_err_acs_or_gdr", Cause.FABRIC, Weight.OWN, "n2", False),
     ),
     (
         NCCL,
         "[2026-03-13 22:26:02] n2:1001:1001 [5] ibvwrap.c:262 NCCL WARN Call"
         " to ibv_modify_qp failed"
         " with 110 Connection timed out, on dev mlx5_3:1, curr state INIT, next state RTR",
-        *("ib-connect", Cause.FABRIC, Weight.OWN, "n2", False),
+        *("ibv_modify_qp", Cause.FABRIC, Weight.OWN, "n2", False),
     ),
     (
         NCCL,
         "n2:1:1 [0] misc/ibvwrap.cc:278 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot"
         " allocate memory",
-        *("memlock", Cause.FABRIC, Weight.OWN, "n2", False),
+        *("ibv_reg_mr", Cause.FABRIC, Weight.OWN, "n2", False),
     ),
     (
         NCCL,
         "n2:1:1 [0] misc/ibvwrap.cc:288 NCCL WARN Call to ibv_reg_dmabuf_mr failed with error"
         " Operation not supported",
-        *("dmabuf", Cause.NOTICE, Weight.ECHO, "n2", False),
+        *("dmabuf", Cause.FABRIC, Weight.MAYBE, "n2", False),
     ),
     (
         NCCL,
         "n2:1:1 [0] misc/ibvwrap.cc:99 NCCL WARN Call to ibv_open_device failed",
-        *("ib-call", Cause.FABRIC, Weight.OWN, "n2", True),
+        *("ib_call", Cause.FABRIC, Weight.OWN, "n2", True),
     ),
     (
         NCCL,
         "n2:180142:180163 [0] net.cc:626 NCCL WARN Error: network AWS Libfabric not found.",
-        *("no-network", Cause.FABRIC, Weight.OWN, "n2", False),
+        *("forced_network_missing", Cause.FABRIC, Weight.OWN, "n2", False),
     ),
     (
         NCCL,
@@ -494,7 +562,7 @@ LINES: list[tuple[tuple[Pattern, ...], str, str, Cause, Weight, str, bool]] = [
     (
         NCCL,
         f"{H} misc/socket.cc:58 NCCL WARN socketProgress: Connection closed by remote peer n1<41>",
-        *("peer-gone", Cause.FABRIC, Weight.ECHO, "n2", False),
+        *("peer_closed", Cause.FABRIC, Weight.ECHO, "n2", False),
     ),
 ]
 

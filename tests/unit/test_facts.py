@@ -242,6 +242,18 @@ def test_logs_that_cannot_be_read_tell_nothing(
     assert facts.ended(run, found) == found
 
 
+def test_the_newest_bandwidth_that_was_measured(run: RunLayout) -> None:
+    assert facts.bandwidth(run) is None
+    attempt(run, 1, bandwidth={"ranks": 8, "complete": True})
+    attempt(run, 2, bandwidth={"ranks": 16})
+    attempt(run, 3)
+    found = facts.bandwidth(run)
+    assert found is not None
+    assert (found.ranks, found.complete) == (16, False)
+    run.attempt(3).bandwidth.write_text('{"ranks": 24')
+    assert facts.bandwidth(run) == found
+
+
 def test_nodes_that_the_cloud_takes_back(run: RunLayout) -> None:
     """Known by the name that Slurm has for them; any other content tells nothing."""
     files = run.attempt(1)

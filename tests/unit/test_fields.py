@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -349,7 +350,8 @@ def test_all_variables_of_the_scripts_are_refused() -> None:
     names = {
         name
         for template in resources.root("templates").iterdir()
-        if template.name != "watch.sbatch.j2"  # no variables of a job file in there
+        # No variables of a job file in these.
+        if template.name not in ("watch.sbatch.j2", "probe.sh.j2")
         for pair in assigned.findall(_without_awk(template.read_text(encoding="utf-8")))
         for name in pair
         if name
@@ -427,3 +429,21 @@ def test_a_file_that_is_far_too_large_is_refused_at_once(tmp_path: Path) -> None
     path.write_text("args: [" + "x, " * 200_000 + "x]")
     with pytest.raises(SpecError, match="larger than 256 KiB"):
         read_yaml(path, error=SpecError)
+
+
+def test_a_pipe_and_a_device_without_an_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "zero.yaml").symlink_to("/dev/zero")
+    for name in ("pipe.yaml", "zero.yaml"):
+        with pytest.raises(SpecError, match="is no ordinary file"):
+            read_yaml(tmp_path / name, error=SpecError)
+
+
+def test_a_mistake_does_not_repeat_a_secret(tmp_path: Path) -> None:
+    class Job(Strict):
+        nodes: int
+
+    token = "hf_" + "a" * 30
+    with pytest.raises(SpecError) as caught:
+        validate(Job, {"nodes": token}, where=tmp_path / "job.yaml", error=SpecError)
+    assert "(given: (not shown))" in str(caught.value)

@@ -216,7 +216,7 @@ def test_the_variables_of_nccl() -> None:
 @pytest.mark.parametrize("name", ["NCCL_MIN_CHANNELS", "NCCL_IB_HCAS"])
 def test_a_misspelt_variable_gets_the_near_one(name: str) -> None:
     (one,) = [one for one in lint(profile_case(env={name: "1"})) if one.rule == "not-an-nccl-var"]
-    assert one.do.startswith("did you mean NCCL_")
+    assert one.do.startswith("write NCCL_")
 
 
 # --- secrets, lists, paths ----------------------------------------------------------------------
@@ -275,3 +275,21 @@ def test_the_longest_file_system_counts() -> None:
     for storage in ({"/a": outer, "/a/b": inner}, {"/a/b": inner, "/a": outer}):
         assert storage_of("/a/b/c", storage, {}) == ("/a/b", inner)
         assert storage_of("/a/c", storage, {}) == ("/a", outer)
+
+
+TOKEN = "hf_" + "a" * 30
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("sbatch.wckey", {"sbatch": {"wckey": TOKEN}}),
+        ("reservation", {"reservation": TOKEN}),
+        ("modules.0", {"modules": [TOKEN]}),
+        ("container.image", {"container": {"image": "docker://me:hunter2secret@reg/img:1"}}),
+        ("args.1", {"args": ["--hub", TOKEN]}),
+    ],
+)
+def test_a_secret_anywhere_in_a_job_file(key: str, changes: dict[str, Any]) -> None:
+    case = job_case({"container": {"runtime": "pyxis"}}, **changes)
+    assert [one.key for one in lint(case) if one.rule == "secret-in-the-open"] == [key]

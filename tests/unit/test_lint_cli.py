@@ -84,6 +84,25 @@ def test_without_names_all_profiles_are_looked_at(here: Path) -> None:
     }  # fmt: skip
 
 
+def test_remarks_on_shipped_profiles_are_counted_and_shown_on_request(here: Path) -> None:
+    profile(here / "config" / "fsdpq" / "sites", "mine")
+    short, long = fsdpq("sites", "lint").stdout, fsdpq("sites", "lint", "--all").stdout
+    named = fsdpq("sites", "lint", "kempner-h100").stdout
+    heads = [[line for line in text.splitlines() if "[net-not-pinned]" in line] for text in
+             (short, long, named)]  # fmt: skip
+    assert [len(heads[0]), len(heads[1]) > 9, len(heads[2])] == [1, True, 1]
+    assert "of them on shipped profiles; --all shows them" in short
+    assert "--all" not in long + named
+
+
+def test_a_remark_on_what_the_site_wants_does_not_say_to_remove_it() -> None:
+    around = linting.surroundings()
+    for name in ("cscs-daint", "oci-bm-gpu-h100", "azure-nd-h100-v5"):
+        _, found = linting.findings(name, job=None, runs=Path("runs"), around=around)
+        assert found
+        assert [one.line() for one in found if one.do.startswith("remove it")] == []
+
+
 def test_a_broken_profile_does_not_hide_the_others(here: Path) -> None:
     own = here / "config" / "fsdpq" / "sites"
     profile(own, "a", fabric={"kind": "token ring"})
@@ -165,6 +184,26 @@ def test_interfaces_of_this_machine_are_asked_only_for_named_profiles(
     assert set(seen[1:]) == {None}
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"script": "nosuch.py"}, "there is no file"),
+        ({"container": {"image": "/x.sif"}}, "does not say how containers run there"),
+        ({"time_limit": "1", "notice": {"lead_s": 120}}, "lead"),
+    ],
+)
+def test_what_submit_refuses_is_an_error(here: Path, changes: dict[str, Any], words: str) -> None:
+    site = profile(here)
+    job = write_job(here, site=str(site), python="/x/python")
+    runs = ("--runs", "/shared/runs")
+    assert fsdpq("sites", "lint", job, *runs).exit_code == 0
+    job = write_job(here, **{"site": str(site), "python": "/x/python", **changes})
+    data = json.loads(fsdpq("sites", "lint", job, "--json", *runs).stdout)
+    (one,) = [one for one in data["findings"] if one["level"] == "error"]
+    assert (one["file"], words in one["why"]) == (str(job), True)
+    assert one["why"] in fsdpq("submit", job, "--dry-run", *runs).stderr
+
+
 # --- submit and render ---------------------------------------------------------------------------
 
 
@@ -174,8 +213,10 @@ def test_submit_and_render_say_what_is_wrong_and_go_on(here: Path) -> None:
     for command in (("submit", "--dry-run"), ("render",)):
         result = fsdpq(*command, job)
         assert result.exit_code == 0
-        assert f"note: error: {job}: env.NCCL_IB_TIMEOUT=50: the range is" in result.stderr
-        assert f"note: warn: {job}: env.NCCL_TIMEOUT=1800: no NCCL" in result.stderr
+        assert (
+            f"warning, likely wrong: {job}: env.NCCL_IB_TIMEOUT=50: the range is" in result.stderr
+        )
+        assert f"warning: {job}: env.NCCL_TIMEOUT=1800: no NCCL" in result.stderr
         assert "ib-disable-zero" not in result.stderr
         # Kept as it is.
         assert "export NCCL_IB_TIMEOUT=50" in result.stdout
@@ -185,7 +226,7 @@ def test_submit_and_render_say_what_is_wrong_and_go_on(here: Path) -> None:
 def test_a_run_directory_on_a_nodes_own_disk(here: Path) -> None:
     job = write_job(here, site=str(profile(here)), nodes=2, python="/x/python")
     result = fsdpq("submit", job, "--dry-run", "--runs", "/dev/shm/runs")
-    assert "note: error" in result.stderr
+    assert "warning, likely wrong: " in result.stderr
     assert "[path-node-local]" in result.stderr
 
 
@@ -202,3 +243,12 @@ def test_a_place_that_the_job_gives_is_kept(here: Path, name: str) -> None:
     plain = here / "plain"
     assert fsdpq("render", write_job(here), "-o", plain).exit_code == 0
     assert f"export {name}=" in (plain / "node.sh").read_text()
+
+
+def test_submit_says_that_no_memory_is_asked_for(here: Path) -> None:
+    site = profile(here, gpu={"model": "H100", "per_node": 8})
+    job = write_job(here, site=str(site), python="/x/python")
+    said = fsdpq("submit", job, "--dry-run").stderr
+    assert f"note: {job}: mem_gib: neither the job nor the profile says" in said
+    job = write_job(here, site=str(site), python="/x/python", mem_gib=64)
+    assert "mem_gib" not in fsdpq("submit", job, "--dry-run").stderr

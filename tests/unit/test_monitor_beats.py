@@ -33,7 +33,7 @@ class Clock:
 class Node:
     """A node's folders, a clock, and the duty."""
 
-    def __init__(self, root: Path, gpus: Gpus | None = None) -> None:
+    def __init__(self, root: Path, gpus: Gpus | None = None, start_s: float | None = None) -> None:
         self.local = root / "local"
         self.attempt = root / "attempts" / "1"
         self.attempt.mkdir(parents=True)
@@ -44,6 +44,7 @@ class Node:
             number=1,
             node="n2",
             gpus=gpus,
+            start_s=start_s,
             clock=self.clock,
             gap_s=float("inf"),  # this clock goes by leaps
         )
@@ -339,3 +340,33 @@ def test_a_node_that_stood_still_makes_no_rank_late(tmp_path: Path) -> None:
         node.tick(after_s=1.0)
     (rank,) = node.report().ranks
     assert rank.stalled
+
+
+@pytest.mark.parametrize(
+    ("start_s", "log", "beat", "marked"),
+    [
+        (60.0, False, False, True),
+        (60.0, True, False, False),
+        (60.0, False, True, False),
+        (None, False, False, False),
+    ],
+)
+def test_workers_that_are_never_started(
+    tmp_path: Path, start_s: float | None, log: bool, beat: bool, marked: bool
+) -> None:
+    """A script that knows nothing of fsdpq has logs, if nothing else."""
+    node = Node(tmp_path, start_s=start_s)
+    if log:
+        path = node.attempt / "logs" / "node-0" / "x" / "0" / "stdout.log"
+        path.parent.mkdir(parents=True)
+        path.touch()
+    if beat:
+        node.beat()
+    node.tick()
+    node.tick(59)
+    assert not (tmp_path / "stalled").exists()
+    if beat:
+        node.beat()
+    node.tick(2)
+    node.tick(15)
+    assert (tmp_path / "stalled").exists() == marked

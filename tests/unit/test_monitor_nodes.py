@@ -155,7 +155,9 @@ def test_one_that_does_not_end_is_killed(tmp_path: Path, node: Node) -> None:
 def test_a_python_without_it_costs_a_line(node: Node) -> None:
     """Python's own word for it, and at the end that of node.sh."""
     module = f"{sys.executable} -S -m orchestrator.no_such_module"
-    process = node(job="sleep 0.5; exit 0", monitor=module)
+    # The job ends well after the monitor did.
+    waits = 'until [ -e "$W/gone" ]; do sleep 0.02; done; sleep 0.5'
+    process = node(job=f"{waits}; exit 0", monitor=f'{module}; touch "$W/gone"')
     said, _ = process.communicate(timeout=30)
     assert process.returncode == 0
     first, second = said.splitlines()

@@ -157,8 +157,12 @@ def test_an_unreadable_row_of_others_is_passed_over() -> None:
 
 @pytest.mark.parametrize("text", ["", "\n", "|||\n", "x" * 1000, "\x00|\x00", "|" * 100])
 def test_rubbish_is_no_record(text: str) -> None:
-    assert parse.squeue(text, names=frozenset({OURS, ""})) == []
     assert parse.sacct(text, names=frozenset({OURS})) == []
+    if text.strip() and text.count("|") < 10:
+        with pytest.raises(QueryError):
+            parse.squeue(text, names=frozenset({OURS, ""}))
+    else:
+        assert parse.squeue(text, names=frozenset({OURS, ""})) == []
 
 
 @pytest.mark.parametrize(
@@ -247,3 +251,10 @@ def test_the_id_of_a_submission(text: str, job_id: str) -> None:
 def test_no_id_is_an_error_and_no_guess(text: str) -> None:
     with pytest.raises(ValueError, match="no job id"):
         parse.job_id(text)
+
+
+@pytest.mark.parametrize("text", ["PENDING Resources\n", "\x1b[31mno\n", "slurm is down for today"])
+def test_an_answer_of_another_kind_is_none(text: str) -> None:
+    """Else every job would be gone."""
+    with pytest.raises(QueryError, match="cannot read this row"):
+        parse.squeue(text, names=frozenset({OURS}))

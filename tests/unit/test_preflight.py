@@ -519,7 +519,7 @@ def asked(job: dict[str, Any], **profile: Any) -> Expected:
 
 def test_without_a_word_only_what_is_certain_is_checked() -> None:
     assert asked({}).checks == CERTAIN.checks == ("gpus", "storage")
-    assert asked({"preflight": True}).checks == CHECKS[:-1]
+    assert asked({"preflight": True}).checks == CHECKS[:-2]
     assert asked({"preflight": {"all_reduce": True, "hcas": False}}).checks == (
         *("gpus", "memory", "ecc", "clocks", "nvlink", "storage", "all_reduce"),
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.preflight import all_reduce
+from orchestrator.preflight import all_reduce, ranks
 from orchestrator.preflight.expected import Expected
 from orchestrator.preflight.smi import HEALTH, IDENTITY, without
 
@@ -275,7 +275,7 @@ def reduced(node: Node, monkeypatch: pytest.MonkeyPatch, *fates: str) -> list[st
     stand_in.write_text(f"#!/bin/bash\nRANK=$3 FOLDER=$5\n{program}\n")
     stand_in.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(stand_in))
-    monkeypatch.setattr(all_reduce, "GRACE_S", 0.5)
+    monkeypatch.setattr(ranks, "GRACE_S", 0.5)
     expected = Expected(checks=("all_reduce",), workers=len(fates), all_reduce_timeout_s=30)
     local = node.path / "local"
     found = all_reduce.check_all_reduce(expected, temporary=str(local), environment=os.environ)

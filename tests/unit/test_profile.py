@@ -38,8 +38,8 @@ def test_every_shipped_profile_loads_and_says_where_it_is_from(name: str) -> Non
     assert profile.source
     assert profile.description
     if profile.scheduler == "slurm":
-        assert profile.gpu is not None
-        assert profile.default_partition in profile.partitions
+        assert (profile.gpu is None) == name.startswith("generic-")
+        assert profile.default_partition in {*profile.partitions, None}
     else:
         assert profile.partitions == {}
 
@@ -52,8 +52,17 @@ def test_nothing_but_profiles_is_shipped() -> None:
 def test_an_unknown_site_lists_the_shipped_ones(site: str) -> None:
     message = complaint(site, Path("/nowhere"))
     assert f"there is no profile {site!r}" in message
-    assert ", ".join(shipped()) in message
+    assert "`fsdpq sites list` shows the shipped ones" in message
     assert "path of its file" in message
+    assert sum(name in message for name in shipped()) <= 5
+
+
+@pytest.mark.parametrize(
+    ("site", "near"),
+    [("kempner-h10", "kempner-h100"), ("Local", "local"), ("kempner", "kempner-")],
+)
+def test_a_name_that_is_nearly_right(site: str, near: str) -> None:
+    assert f"Did you mean {near}" in complaint(site, Path("/nowhere"))
 
 
 def test_a_profile_of_ones_own(tmp_path: Path) -> None:
@@ -82,6 +91,11 @@ def test_a_home_that_is_not_there(tmp_path: Path) -> None:
         ({"gpu": {"model": "H100", "per_node": 4, "request": "gres-typed"}}, "there is no `type`"),
         ({"options": {"--exclusive": True}}, "without dashes"),
         ({"options": {"hint": "a b$"}}, "options.hint"),
+        ({"source": []}, "source"),
+        ({"forbidden": {"dependency": "no"}}, "without which fsdpq loses hold of the run"),
+        ({"forbidden": {"nodes": "no"}}, "without which fsdpq loses hold of the run"),
+        ({"fabric": {"kind": "roce", "busbw_gbs": float("inf")}}, "fabric.busbw_gbs"),
+        ({"storage": {"/a\x1b[31m": {}}}, "control character"),
         ({"preemptible": {"grace_s": 3}}, "give the partition, the qos or the comment"),
         ({"scripts": [{"path": "set_env.sh"}]}, "must be an absolute path"),
         ({"container": {"runtime": "pyxis", "mounts": ["opt"]}}, "must be an absolute path"),
@@ -94,6 +108,7 @@ def test_a_home_that_is_not_there(tmp_path: Path) -> None:
         ({"env": {"HF_TOKEN": "x"}}, "looks like a secret"),
         ({"fabric": {"kind": "token ring"}}, "fabric.kind"),
         ({"fabric": None}, "fabric"),
+        ({"memory": "all", "memory_gib_per_gpu": 9}, "and not both"),
         ({"scheduler": "pbs"}, "scheduler"),
         ({"cloud": "ovh"}, "cloud"),
         ({"partitions": {"p": {"cloud": "ovh"}}}, "partitions.p.cloud"),
@@ -134,6 +149,18 @@ def test_one_profile_extends_another(tmp_path: Path) -> None:
     assert (changed.constraint, changed.time_limit) == (before.constraint, before.time_limit)
 
 
+def test_null_takes_away_what_the_parent_says(tmp_path: Path) -> None:
+    write(tmp_path, "base", **SITE, cpus_per_node=8, partitions={"a": {"max_nodes": 2}, "b": {}})
+    over: dict[str, Any] = {
+        "cpus_per_node": None,
+        "partitions": {"a": {"max_nodes": None}, "b": None},
+    }
+    mine = load_profile(str(write(tmp_path, extends="base.yaml", name="m", **over)), base=tmp_path)
+    assert (mine.cpus_per_node, set(mine.partitions)) == (None, {"a"})
+    assert mine.partitions["a"].max_nodes is None
+    assert not {"cpus_per_node", "partitions.b"} & set(mine.facts())
+
+
 def test_extending_goes_one_level(tmp_path: Path) -> None:
     write(tmp_path, "a", extends="local", name="a")
     write(tmp_path, "b", extends="a.yaml", name="b")
@@ -145,7 +172,11 @@ def test_extending_goes_one_level(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("extends", "words"),
-    [("nowhere", "shipped ones"), ("x.yaml", "no such file"), (5, "must name a profile")],
+    [
+        ("nowhere", "own.yaml: extends: there is no profile 'nowhere'"),
+        ("x.yaml", "no such file"),
+        (5, "must name a profile"),
+    ],
 )
 def test_a_parent_that_is_none(tmp_path: Path, extends: object, words: str) -> None:
     write(tmp_path, **{**SITE, "extends": extends})
@@ -198,16 +229,34 @@ def test_a_profile_in_the_users_folder(tmp_path: Path) -> None:
     write(own, "kempner-h100", extends="kempner-h100", default_partition="lab")
     write(own, "mine", **{**SITE, "name": "mine"})
     assert load_profile("kempner-h100", base=tmp_path, own=own).default_partition == "lab"
+    for spelled in ("sites/kempner-h100.yaml", "sites/../sites/kempner-h100.yaml"):
+        assert load_profile(spelled, base=tmp_path, own=own).default_partition == "lab"
     assert load_profile("kempner-h100", base=tmp_path).default_partition == "kempner_h100"
     assert load_profile("mine", base=tmp_path, own=own).name == "mine"
-    with pytest.raises(ProfileError, match=r"yours in .*: kempner-h100, mine"):
+    with pytest.raises(ProfileError, match=r"yours in .* too; for one"):
         load_profile("nowhere", base=tmp_path, own=own)
 
 
 @pytest.mark.parametrize(
     ("kind", "given", "names"),
-    [("infiniband", [], ("IB*",)), ("efa", ["X"], ("X",)), ("none", [], ())],
+    [
+        ("infiniband", [], ("IB*",)),
+        ("efa", [], ("AWS Libfabric", "Libfabric", "OFI")),
+        ("efa", ["X"], ("X",)),
+        ("none", [], ()),
+        ("unknown", [], ()),
+    ],
 )
 def test_the_names_of_the_network(kind: str, given: list[str], names: tuple[str, ...]) -> None:
     fabric = FabricProfile.model_validate({"kind": kind, "networks": given})
     assert fabric.names == names
+
+
+def test_a_shipped_profile_extends_a_shipped_one(tmp_path: Path) -> None:
+    """Whatever the user's folder calls by the same name."""
+    own = tmp_path / "sites"
+    own.mkdir()
+    write(own, "kempner-h100", **{**SITE, "name": "kempner-h100", "fabric": {"kind": "roce"}})
+    assert load_profile("kempner-h100", base=tmp_path, own=own).fabric.kind == "roce"
+    shipped_one = load_profile("kempner-h200", base=tmp_path, own=own)
+    assert shipped_one == load_profile("kempner-h200", base=tmp_path)

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator import report
 from orchestrator.attempt import Attempt, Hang, Straggler, Weight
+from orchestrator.bandwidth import Record
 from orchestrator.classify import Cause, Verdict
 from orchestrator.decide import (
     Action,
@@ -31,6 +32,7 @@ from orchestrator.scheduler import JobState
 from orchestrator.sight import Sight
 
 from .builders import NOW, attempt, finding, job, past, plan, rank_error, seen
+from .test_bandwidth import all_pairs
 
 KEYS = {"run", "state", "job_id", "attempt", "step", "steps_total", "checkpoint_step"} | {
     *("cause", "next", "attempts"),
@@ -55,6 +57,7 @@ def status(
     told: dict[int, Told] | None = None,
     submitted_at: float | None = None,
     books: Books | None = None,
+    bandwidth: Record | None = None,
 ) -> Status:
     return report.status(
         sight(what),
@@ -64,6 +67,7 @@ def status(
         told=told or {},
         submitted_at=submitted_at,
         books=books,
+        bandwidth=bandwidth,
     )
 
 
@@ -79,9 +83,10 @@ def test_the_keys_of_a_status_are_the_promised_ones() -> None:
     assert set(data) >= KEYS
     more = {"loss", "tokens_per_s", "quarantined", "error", "goodput", "interval"}
     more |= {"environment_changes", "hang", "straggler", "bad_nodes", "spread"}
+    more |= {"bandwidth", "network"}
     assert set(data) - KEYS == more
     assert [list(row) for row in data["attempts"]] == [
-        [*ROW_KEYS.split(), "started_at", "ended_at", "why", *SECONDS.split()]
+        [*ROW_KEYS.split(), "started_at", "ended_at", "network", "why", *SECONDS.split()]
     ]
     assert json.loads(json.dumps(data)) == data
 
@@ -110,6 +115,8 @@ def test_everything_is_null_or_empty_before_the_first_attempt() -> None:
         "straggler": None,
         "bad_nodes": [],
         "spread": None,
+        "bandwidth": None,
+        "network": None,
     }
 
 
@@ -138,6 +145,7 @@ def test_values_of_a_running_attempt() -> None:
             "queued_s": 30.0,
             "started_at": NOW - 100,
             "ended_at": None,
+            "network": None,
             "why": None,
             **dict.fromkeys(SECONDS.split()),
         }
@@ -586,3 +594,10 @@ def test_a_killed_attempt_ends_when_a_watcher_says_so_or_the_next_begins() -> No
     late = {1: Told("hang", "", NOW - 10)}
     found = status(seen(job(restart=1)), RUNNING, first, second, told=late)
     assert rows(found, "ended_at") == [NOW - 100, None]
+
+
+def test_who_is_slow_on_the_network_is_shown() -> None:
+    found = status(seen(job()), RUNNING, attempt(), bandwidth=all_pairs(3, slow={"n2": 20.0}))
+    assert "bandwidth: slow node n2: an all-reduce of 64 MiB" in report.details(found)
+    slow = found.to_json()["bandwidth"]["slow_nodes"]
+    assert slow == [{"node": "n2", "best_bus_gbs": 20.0}]

@@ -255,11 +255,11 @@ def stand_still(done: Callable[[], Any]) -> None:
 
 
 def test_no_stacks_without_limits(tmp_path: Path, teller: Callable[..., Any]) -> None:
-    _, one = teller(min_s=0.05, start_s=0.05)
+    _, one = teller(min_s=1.0, start_s=1.0)
     _, off = teller(enabled=False)
     one.tell()
     off.tell()  # the timer is the process's own, so it is off now
-    deadline = time.monotonic() + 0.3
+    deadline = time.monotonic() + 1.3
     while time.monotonic() < deadline:
         time.sleep(0.02)
     assert local_stack(tmp_path / "local", 2).read_text() == ""

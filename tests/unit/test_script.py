@@ -23,6 +23,8 @@ PLAIN = {"version", "plan.run", "plan.notice_signal", "plan.nodes", "plan.nproc_
     *("plan.cpus_per_node", "plan.policy.max_no_progress", "name", "plan.cloud", "job.name"),
     "plan.notice_lead_s",
     "plan.stop_on_rebalance | int",
+    *("plan.container.runtime", 'few | join(" | ")'),
+    '"base_environment" if plan.container.is_edf else "image"',
     "[plan.cpus_per_node // plan.nproc_per_node, 1] | max",
 }
 
@@ -222,9 +224,11 @@ def test_a_mistake_in_a_template_is_an_error(templates: Path, file: str, line: s
 
 
 def test_all_templates_are_used(templates: Path) -> None:
-    used = set(re.findall(r'include "([^"]+)"', (templates / "train.sbatch.j2").read_text()))
+    texts = [path.read_text() for path in templates.iterdir()]
+    used = {name for text in texts for name in re.findall(r'include "([^"]+)"', text)}
     assert {p.name for p in templates.iterdir()} == used | {
         "train.sbatch.j2",
         "node.sh.j2",
         "watch.sbatch.j2",
+        "probe.sh.j2",
     }

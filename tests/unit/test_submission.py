@@ -166,7 +166,7 @@ def test_a_local_run_leaves_its_id_and_outlives_its_starter(
     layout.script.write_text(f"#!/bin/bash\n{session} >{shlex.quote(str(done))}\n")
     job_id = submission.submit_local(layout)
     assert job_id.isdigit()
-    for _ in range(100):
+    for _ in range(600):
         if done.exists() and done.read_text():
             break
         time.sleep(0.1)

@@ -25,7 +25,8 @@ SITE: dict[str, Any] = {
     },
     "qos": {
         "normal": {},
-        "long": {"time_limit": "7-0", "max_nodes": 2},
+        "long": {"time_limit": "7-0", "max_nodes": 2, "beyond_partition": True},
+        "short": {"time_limit": "1:00:00"},
         "scavenge": {"preempt": "cancel", "grace_s": 300, "min_time_limit": "1:00:00"},
     },
 }
@@ -65,6 +66,23 @@ def test_what_a_qos_says_goes_before_the_partition() -> None:
 
 
 @pytest.mark.parametrize(
+    ("qos", "beyond", "limit_s"),
+    [
+        ("long", True, 7 * 86400),
+        ("long", False, 86400),
+        ("short", False, 3600),
+        ("normal", False, 86400),
+    ],
+)
+def test_the_smaller_limit_holds_unless_the_qos_goes_beyond(
+    qos: str, beyond: bool, limit_s: int
+) -> None:
+    """Slurm's flag PartitionTimeLimit."""
+    known = {**SITE["qos"], "long": {"time_limit": "7-0", "beyond_partition": beyond}}
+    assert goes({"qos": qos}, qos=known).terms.time_limit == limit_s
+
+
+@pytest.mark.parametrize(
     ("way", "expected"),
     [
         ({"partition": "cheap"}, {"partition": "cheap", "qos": None, "comment": None}),
@@ -83,6 +101,14 @@ def test_how_what_is_cheap_is_asked_for(way: dict[str, str], expected: dict[str,
     assert goes({}, preemptible=cheap).terms.preempt == "off"
 
 
+def test_a_quota_of_short_jobs_leaves_long_ones_alone() -> None:
+    quota = {"gpus_per_user": 16, "below_time_limit": "12:00:00"}
+    assert options({"nodes": 3, "time_limit": "12:00:00"}, quotas=[quota])["nodes"] == "3"
+    assert "below 12:00:00 (16)" in complaint(
+        {"nodes": 3, "time_limit": "11:59:59"}, quotas=[quota]
+    )
+
+
 def test_what_is_cheap_cannot_be_had() -> None:
     assert "does not say how" in complaint({"preemptible": True})
     both = complaint({"preemptible": True, "partition": "gpu"}, preemptible={"partition": "cheap"})
@@ -96,10 +122,22 @@ def test_what_is_cheap_cannot_be_had() -> None:
         ({"qos": "scavenge", "time_limit": "30"}, {}, "00:30:00 is less than"),
         ({"time_limit": "2-0"}, {}, "2-00:00:00 is more than the partition gpu"),
         ({"nodes": 3}, {"quotas": [{"gpus_per_user": 16}]}, "24 GPUs, which is more than"),
+        (
+            {"nodes": 3, "time_limit": "12:00:00"},
+            {"quotas": [{"gpus_per_user": 16, "below_time_limit": "13:00:00", "note": "all"}]},
+            "gives a user for time limits below 13:00:00 (16); the job would wait for ever: ask for"
+            " fewer (the profile's note: all)",
+        ),
         ({"nodes": 3}, {"quotas": [{"gpus_per_account": 16}]}, "gives an account (16)"),
         ({}, {"account_required": True, "account_form": "a_<lab>"}, "of the form a_<lab>"),
         ({"sbatch": {"hint": "x"}}, {"forbidden": {"hint": "no"}}, "sbatch.hint: here forbids"),
         ({"partition": "gpu"}, {"forbidden": {"partition": "by GPU"}}, "partition: here forbids"),
+        (
+            {"sbatch": {"hint": "x"}, "mem_gib": 3},
+            {"forbidden": {"hint": "no", "mem": "whole nodes"}},
+            "sbatch.hint: here forbids it: no; remove it\nmem_gib: here forbids --mem",
+        ),
+        ({"preemptible": True}, {"terms": {"preempt": "off"}}, "preemption is off at here"),
         ({"mem_gib": 3}, {"forbidden": {"mem": "whole nodes"}}, "--mem: whole nodes; remove it"),
     ],
 )
@@ -119,6 +157,20 @@ def test_options_of_the_site_and_of_the_job() -> None:
     assert (found["exclusive"], found["mem"]) == ("", "0")
     assert (found["hint"], found["mail-type"]) == ("multithread", "END")
     assert options({"mem_gib": 7}, **at)["mem"] == "7G"
+
+
+def test_memory_that_goes_with_the_gpus() -> None:
+    assert options({}, memory_gib_per_gpu=100)["mem"] == "800G"
+    assert options({"gpus_per_node": 3}, memory_gib_per_gpu=100)["mem"] == "300G"
+    assert options({"mem_gib": 7}, memory_gib_per_gpu=100)["mem"] == "7G"
+
+
+def test_terms_of_the_whole_site_come_last() -> None:
+    terms = {"preempt": "cancel", "min_time_limit": "1:00:00", "max_nodes": 3}
+    assert goes({}, terms=terms).terms.preempt == "off"  # the partition says so
+    assert goes({}, terms=terms).terms.max_nodes == 3
+    assert goes({"qos": "long"}, terms=terms).terms.max_nodes == 2
+    assert "00:30:00 is less than" in complaint({"time_limit": "30"}, terms=terms)
 
 
 def test_what_a_site_forbids_is_left_out() -> None:
@@ -146,3 +198,10 @@ def test_gpus_in_total_follow_the_number_of_nodes() -> None:
     assert dict(made.directives)["gpus"] == "h100:32"
     assert made.size_options(3) == ["--nodes=3", "--gpus=h100:24"]
     assert plan(spec(nodes=4), site(**SITE)).size_options(3) == ["--nodes=3"]
+
+
+def test_all_options_that_cannot_be_set_are_named() -> None:
+    with pytest.raises(SpecError) as caught:
+        spec(sbatch={"wrap": "x", "time": "5", "hint": "x"})
+    assert "wrap is how fsdpq keeps hold of the run" in str(caught.value)
+    assert "time is set by fsdpq; use the key `time_limit`" in str(caught.value)

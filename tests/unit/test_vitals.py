@@ -136,3 +136,33 @@ def test_only_the_end_of_a_huge_stack_is_read(run: RunLayout) -> None:
     (files.stacks / "rank-0.txt").write_text("x" * 500_000 + "\n" + dump(LOADING))
     assert vitals.stacks(files)[0].endswith(dump(LOADING))
     assert len(vitals.stacks(files)[0]) <= 200_000
+
+
+@pytest.mark.parametrize("heard", [(1,), (1, 2)])
+def test_workers_that_are_never_started(run: RunLayout, heard: tuple[int, ...]) -> None:
+    """A node that booted again is up for the scheduler, and torchrun waits for it for ever."""
+    start = {"job_id": "7", "restart": 0, "nodes": "n[1-2]", "started_at": NOW - 1201}
+    files = run.attempt(1)
+    files.start.write_text(json.dumps(start))
+    for number in heard:
+        report(run, number)
+    found = latest(run).hang
+    assert found is not None
+    assert found.nodes == (("n2",) if heard == (1,) else ())
+    said = "nothing was heard of n2" if heard == (1,) else "all nodes are there"
+    assert found.why == f"no worker has begun in 1201 s (limit 1200 s): {said}"
+    assert found.over_s == 1.0
+    files.start.write_text(json.dumps({**start, "started_at": NOW - 1199}))
+    assert latest(run).hang is None
+
+
+def test_a_script_that_knows_nothing_of_fsdpq_is_not_taken_for_one_that_never_began(
+    run: RunLayout,
+) -> None:
+    files = report(run, 1)
+    start = {"job_id": "7", "restart": 0, "nodes": "n[1-2]", "started_at": NOW - 5000}
+    files.start.write_text(json.dumps(start))
+    log = files.logs / "node-0" / "x" / "0" / "stdout.log"
+    log.parent.mkdir(parents=True)
+    log.touch()
+    assert latest(run).hang is None

@@ -181,7 +181,11 @@ class Cluster(Queue):
         """Put a host back on the network."""
         self._hosts[name].plug_cable()
 
-    def boot(self, *names: str, timeout: float = 60) -> None:
+    def throttle(self, name: str, rate: str) -> None:
+        """Let a host's cable carry ``rate`` and no more, such as "20mbit"; `reset` ends it."""
+        self._hosts[name].throttle(rate)
+
+    def boot(self, *names: str, timeout: float = 120) -> None:
         """Bring hosts back from whatever state; returns when Slurm takes them for idle."""
         self.revive(*names)
         self._wait_until_idle(*names, timeout=timeout)
@@ -191,10 +195,11 @@ class Cluster(Queue):
         for name in names:
             self._hosts[name].power_on()
             self._hosts[name].plug_cable()
+            self._hosts[name].unthrottle()
             if name in self.nodes:
                 self._hosts[name].start_slurmd()
 
-    def _wait_until_idle(self, *names: str, timeout: float = 60) -> None:
+    def _wait_until_idle(self, *names: str, timeout: float = 120) -> None:
         self.wait_for(lambda: self._idle(*names), timeout, f"idle: {', '.join(names)}")
 
     def _idle(self, *names: str) -> bool:
@@ -214,7 +219,7 @@ def _setup(config: ClusterConfig, work: Path) -> list[str]:
         # Nothing of Slurm's own is on the disk: the tmpfs ends with the namespace.
         f"mount -t tmpfs -o mode=755 tmpfs {quoted(state)}",
         f"mkdir -m 700 {quoted(state)}/slurmctld",
-        f"for i in {{0..7}}; do mknod -m 666 {quoted(state)}/nvidia$i c 1 3; done",
+        f"for i in {{0..31}}; do mknod -m 666 {quoted(state)}/nvidia$i c 1 3; done",
         *(line for i in range(config.small_disks) for line in _disk(small_disk(work, i))),
         *(fill_root(root, [*SHOWN_IN_ROOT, work, *needed_paths()]) if root != MACHINE else []),
         *(bind(work / "etc" / name, root / "etc" / name) for name in ETC_FILES),

@@ -74,10 +74,17 @@ USERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeHost:
-    """One compute host as Slurm is made to see it."""
+    """One compute host as Slurm is made to see it.
+
+    Attributes:
+        more_gpus: Other types of GPU that it has as many of.
+        features: What a job may ask for with --constraint.
+    """
 
     name: str
     gpu: str = "h100"
+    more_gpus: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
     gpus: int = 2
     cpus: int = 8
     memory_mb: int = 64000
@@ -110,6 +117,9 @@ class ClusterConfig:
         grace_s: GraceTime of the partitions that have one.
         small_disks: How many shared file systems of SMALL_DISK_MIB there are besides the large one.
         topology: The network; only a new cluster can have another plugin.
+        strict: A job beyond its partition's limits, or with a QOS that its user may not have, is
+            refused when it is submitted; else it waits for ever, or runs.
+        partitions: Lines of slurm.conf that take the place of the usual partitions.
     """
 
     version: SlurmVersion = SLURM_22_05
@@ -122,6 +132,8 @@ class ClusterConfig:
     slurmd_timeout_s: int = 15
     small_disks: int = 0
     topology: Topology | None = None
+    strict: bool = False
+    partitions: tuple[str, ...] = ()
 
 
 SMALL_DISK_MIB = 16
@@ -169,7 +181,7 @@ def _identity(config: ClusterConfig, work: Path) -> list[str]:
         "DebugFlags=NO_CONF_HASH",
         "AccountingStorageType=accounting_storage/slurmdbd",
         f"AccountingStorageHost={CONTROLLER}",
-        "AccountingStorageEnforce=associations",
+        f"AccountingStorageEnforce=associations{',qos' if config.strict else ''}",
         "AccountingStorageTRES=gres/gpu",
     ]
 
@@ -182,6 +194,7 @@ def _jobs(config: ClusterConfig) -> list[str]:
         "JobAcctGatherType=jobacct_gather/none",
         "ReturnToService=2",
         "JobRequeue=1",
+        *(["EnforcePartLimits=ALL"] if config.strict else []),
         "InactiveLimit=0",
         f"KillWait={config.kill_wait_s}",
         f"MinJobAge={config.min_job_age_s}",
@@ -217,12 +230,22 @@ def _nodes(config: ClusterConfig) -> list[str]:
     # config_overrides: believe this file rather than the hardware of the machine below.
     return ["SlurmdParameters=config_overrides", "GresTypes=gpu"] + [
         f"NodeName={host.name} NodeAddr={addresses(config)[host.name]} CPUs={host.cpus}"
-        f" RealMemory={host.memory_mb} Gres=gpu:{host.gpu}:{host.gpus} State=UNKNOWN"
+        f" RealMemory={host.memory_mb} Gres={_gres(host)}{_features(host)} State=UNKNOWN"
         for host in config.hosts
     ]
 
 
+def _gres(host: ComputeHost) -> str:
+    return ",".join(f"gpu:{gpu}:{host.gpus}" for gpu in (host.gpu, *host.more_gpus))
+
+
+def _features(host: ComputeHost) -> str:
+    return f" Features={','.join(host.features)}" if host.features else ""
+
+
 def _partitions(config: ClusterConfig) -> list[str]:
+    if config.partitions:
+        return list(config.partitions)
     h100 = _names(config, gpu="h100")
     low = f"PriorityTier=1 MaxTime=INFINITE DefaultTime=60 Nodes={h100}"
     grace = f"GraceTime={config.grace_s}"
@@ -244,9 +267,10 @@ def _names(config: ClusterConfig, *, gpu: str) -> str:
 def gres_conf(config: ClusterConfig, work: Path) -> str:
     """The text of gres.conf; without a File the count would be 0 and the node refused."""
     return "".join(
-        f"NodeName={host.name} Name=gpu Type={host.gpu}"
-        f" File={work}/state/nvidia[0-{host.gpus - 1}]\n"
+        f"NodeName={host.name} Name=gpu Type={gpu}"
+        f" File={work}/state/nvidia[{first}-{first + host.gpus - 1}]\n"
         for host in config.hosts
+        for first, gpu in zip(range(0, 1000, host.gpus), (host.gpu, *host.more_gpus), strict=False)
     )
 
 

@@ -29,7 +29,7 @@ class Services:
         """Whether the daemon was started and has not ended since."""
         return name in self._pids and self.host.holds(self._pids[name])
 
-    def start(self, argv: Sequence[str], *, ready: Callable[[], bool], timeout: float = 30) -> None:
+    def start(self, argv: Sequence[str], *, ready: Callable[[], bool], timeout: float = 90) -> None:
         """Start a daemon that stays in the foreground, unless it runs; wait until it is ready."""
         name = argv[0]
         if self.running(name):
@@ -86,7 +86,10 @@ def start_munge(services: Services, work: Path) -> None:
 
 def start_database(services: Services, work: Path) -> None:
     """Start an empty MariaDB that nobody but slurmdbd can reach: it has a socket and no port."""
-    data = [f"--datadir={work}/state/mariadb", "--user=root"]
+    # A server that starts removes all temporary tables from its folder, those of others too.
+    own = f"{work}/state/mariadb-tmp"
+    services.host.run(["mkdir", own])
+    data = [f"--datadir={work}/state/mariadb", f"--tmpdir={own}", "--user=root"]
     small = ["--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M"]
     services.host.run(
         [

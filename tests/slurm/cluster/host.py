@@ -25,6 +25,7 @@ class Host:
         self._work = work
         self._namespace: Namespace | None = None
         self._slurmd = 0
+        self._throttled = False
 
     @property
     def up(self) -> bool:
@@ -68,6 +69,20 @@ class Host:
         """Put the host back on the network."""
         self._ip(["link", "set", self._cable, "up"])
 
+    def throttle(self, rate: str) -> None:
+        """Let the cable carry ``rate`` and no more, such as "20mbit", in both directions."""
+        for of, device in ((self._cluster, self._cable), (self.namespace, "eth0")):
+            shape = ["root", "tbf", "rate", rate, "burst", "64kb", "latency", "400ms"]
+            self._run(["tc", "qdisc", "replace", "dev", device, *shape], of=of)
+        self._throttled = True
+
+    def unthrottle(self) -> None:
+        """Let the cable carry what it can."""
+        if self._throttled:
+            for of, device in ((self._cluster, self._cable), (self.namespace, "eth0")):
+                self._run(["tc", "qdisc", "delete", "dev", device, "root"], of=of, check=False)
+        self._throttled = False
+
     def start_slurmd(self) -> None:
         """Start the compute daemon, unless it runs; it registers with the controller."""
         if self.up and self._slurmd and self.namespace.holds(self._slurmd):
@@ -107,13 +122,16 @@ class Host:
         self._ip(["link", "set", "eth0", "up"], of=namespace)
 
     def _ip(self, words: Sequence[str], *, of: Namespace | None = None, check: bool = True) -> None:
-        """Run ip on a network, by default the switch's.
+        """Run ip on a network, by default the switch's."""
+        self._run(["ip", *words], of=of or self._cluster, check=check)
+
+    def _run(self, words: Sequence[str], *, of: Namespace, check: bool = True) -> None:
+        """Run a command on a network.
 
         Only the network is entered, for `netns PID` counts processes as this process does.
         """
-        target = (of or self._cluster).pid
         subprocess.run(
-            ["nsenter", f"--target={target}", "--net", "ip", *words],
+            ["nsenter", f"--target={of.pid}", "--net", *words],
             env=SYSTEM_ENVIRONMENT,
             check=check,
             timeout=30,

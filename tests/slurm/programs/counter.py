@@ -2,7 +2,7 @@
 
     counter.py STEPS STEP_S EVERY [--raise-at STEP RANK] [--start-s SECONDS] [--hang-in-save STEP]
                [--save-s SECONDS] [--deaf] [--hang-at STEP RANK] [--slow RANK SECONDS]
-               [--raise-on HOST]
+               [--raise-on HOST] [--nccl NETWORK] [--nccl-on HOST NETWORK]
 
 Each step sleeps; a checkpoint is a file a rank that holds the step. Ranks agree over sockets at
 the head host, on the port above torchrun's.
@@ -87,6 +87,8 @@ def main() -> None:
     parser.add_argument("--save-s", type=float, default=0.0)
     parser.add_argument("--hang-at", type=int, nargs=2, default=(-1, -1), help="attempt 1 only")
     parser.add_argument("--raise-on", default="", metavar="HOST", help="fail there at once")
+    parser.add_argument("--nccl", default="", metavar="NETWORK", help="write a log like NCCL's")
+    parser.add_argument("--nccl-on", nargs=2, default=("", ""), metavar=("HOST", "NETWORK"))
     parser.add_argument("--slow", type=float, nargs=2, default=(-1, 0.0), help="RANK SECONDS")
     args = parser.parse_args()
     run = runtime.attach(ranks=Sockets())
@@ -97,6 +99,9 @@ def main() -> None:
 def count(run: runtime.Run, args: argparse.Namespace) -> None:
     if run.already_finished:
         return
+    if args.nccl:
+        host, network = args.nccl_on
+        write_nccl_log(network if host == os.uname().nodename else args.nccl)
     time.sleep(args.start_s)
     if os.uname().nodename == args.raise_on:
         raise OSError("this node is broken")
@@ -139,6 +144,22 @@ def save(run: runtime.Run, step: int, *, hang: bool, save_s: float) -> None:
         if hang:
             (run.env.run.root / "hanging").touch()
             time.sleep(3600)
+
+
+def write_nccl_log(network: str) -> None:
+    """Write what NCCL 2.27 says of its network to where NCCL_DEBUG_FILE has it."""
+    host, pid = os.uname().nodename, os.getpid()
+    devices = "[0]mlx5_0:1/IB [RO]" if network == "IB" else "[RO]"
+    gdr = "/GDRDMA" if network == "IB" else ""
+    said = (
+        f"NET/IB : Using {devices}; OOB eth0:10.0.0.1<0>",
+        *(() if network == "IB" else ("NET/IB : No device found.", "NET/Socket : Using [0]eth0:x")),
+        f"Using network {network}",
+        f"Channel 00/0 : 0[0] -> 2[0] [send] via NET/{network}/0{gdr}",
+    )
+    name = os.environ["NCCL_DEBUG_FILE"].replace("%h", host).replace("%p", str(pid))
+    lines = (f"{host}:{pid}:{pid} [0] NCCL INFO {message}\n" for message in said)
+    Path(name).write_text("".join(lines))
 
 
 def write_metrics(run: runtime.Run, step: int, *, step_s: float) -> None:

@@ -1,0 +1,1 @@
+"""Stand-ins for container runtimes, for the test cluster."""
