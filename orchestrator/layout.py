@@ -72,6 +72,11 @@ class AttemptLayout:
         return self.root / "status.json"
 
     @property
+    def startup(self) -> Path:
+        """JSON from rank 0 of the reference trainer: what its start took, part by part."""
+        return self.root / "startup.json"
+
+    @property
     def errors(self) -> Path:
         """Folder of the error files, one a rank that raised."""
         return self.root / "errors"

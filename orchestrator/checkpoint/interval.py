@@ -127,6 +127,7 @@ def choose(
     prior_s: float,
     max_s: float,
     notice_s: float | None,
+    whole_s: float | None = None,
 ) -> Interval:
     """Return when to save.
 
@@ -138,12 +139,15 @@ def choose(
         prior_s: The mean time between ends that lose work, before anything is seen.
         max_s: The most seconds of training that may be at risk.
         notice_s: How long before the end a notice comes; None where unknown.
+        whole_s: How long a save takes until it is published, where it blocks for less than that.
+            The next one begins no sooner, and the save of a notice needs that long.
     """
     save_s = median(saves_s) if saves_s else None
-    notice_saves = save_s is None or notice_s is None or notice_s >= save_s + step_s
+    full_s = save_s if whole_s is None else whole_s
+    notice_saves = full_s is None or notice_s is None or notice_s >= full_s + step_s
     mtbf_s = estimated_mtbf_s(past, running_s=running_s, prior_s=prior_s, notice_saves=notice_saves)
     best_s = min(FIRST_S, max_s) if save_s is None else daly_s(save_s, mtbf_s)
-    seconds = min(best_s, max_s)
+    seconds = min(max(best_s, whole_s or 0.0), max_s)
     return Interval(
         steps=max(1, int(seconds / step_s)) if step_s > 0 else 1,
         seconds=seconds,

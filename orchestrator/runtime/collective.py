@@ -21,10 +21,13 @@ class VoteError(RunError):
 
 
 class Ranks:
-    """The ranks of the default process group. Making one is a collective call."""
+    """The ranks of the default process group. Making one is a collective call.
 
-    def __init__(self) -> None:
-        self._group = dist.new_group(backend="gloo", timeout=_GROUP_TIMEOUT)
+    Each has a group of its own, so one may be used by another thread.
+    """
+
+    def __init__(self, *, timeout: timedelta = _GROUP_TIMEOUT) -> None:
+        self._group = dist.new_group(backend="gloo", timeout=timeout)
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
 

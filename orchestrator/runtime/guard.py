@@ -6,7 +6,7 @@ import sys
 import threading
 import traceback
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from orchestrator.errors import FsdpqError
 from orchestrator.runtime.fence import SupersededError
@@ -41,14 +41,18 @@ class guard(contextlib.ContextDecorator):
     ) -> None:
         if error is None or (isinstance(error, SystemExit) and not error.code):
             return
-        code = _exit_code(error)
-        # A file system that hangs must not turn a failure into a hang of all ranks.
-        timer = threading.Timer(_REPORT_S, os._exit, (code,))
-        timer.daemon = True
-        timer.start()
-        _report(self._run, error)
-        _flush()
-        os._exit(code)
+        give_up(self._run, error, code=_exit_code(error))
+
+
+def give_up(run: "Run", error: BaseException, *, code: int) -> NoReturn:
+    """Write ``error`` down, then end this process with ``code``."""
+    # A file system that hangs must not turn a failure into a hang of all ranks.
+    timer = threading.Timer(_REPORT_S, os._exit, (code,))
+    timer.daemon = True
+    timer.start()
+    _report(run, error)
+    _flush()
+    os._exit(code)
 
 
 def _report(run: "Run", error: BaseException) -> None:

@@ -37,12 +37,13 @@ class Pacer:
         self._max_s = max_interval_s
         self._clock = clock
         self._past = past.earlier(env)
-        self._saves_s = past.save_times(env.run)
+        self._saves = past.saves(env.run)
         self._notice_s = past.notice_s(env.run)
         self._steps_s: deque[float] = deque(maxlen=_WINDOW)
         self._began = self._looked_at = self._safe_at = clock()
         self._looked_step = self._safe_step = step
         self._told: Interval | None = None
+        self._in_background = False
         self.interval: Interval | None = None
 
     def due(self, step: int) -> bool:
@@ -51,7 +52,7 @@ class Pacer:
         if step > self._looked_step:
             self._steps_s.append((now - self._looked_at) / (step - self._looked_step))
         self._looked_at, self._looked_step = now, step
-        if not self._steps_s or step <= self._safe_step:
+        if not self._steps_s or step <= self._safe_step or self._in_background:
             return False
         if self.interval is None or len(self._steps_s) < _TIMED:
             self.interval = self._choose(now)
@@ -60,17 +61,36 @@ class Pacer:
         return step - self._safe_step >= self.interval.steps or soon_s > self._max_s
 
     def saved(self, step: int, *, blocked_s: float) -> None:
-        """Take note of a save that has just been published."""
-        self._saves_s = [*self._saves_s, blocked_s][-past.NEWEST_SAVES :]
+        """Take note of a save that has just been published, and blocked all along."""
+        self._mark(step)
+        self._learn(step, past.Cost(blocked_s, blocked_s))
+
+    def began(self, step: int) -> None:
+        """Take note of a save that goes on in the background. None is due until it `ended`."""
+        self._mark(step)
+        self._in_background = True
+
+    def ended(self, step: int, *, blocked_s: float, seconds: float) -> None:
+        """Take note of a save in the background that has been published after ``seconds``."""
+        self._in_background = False
+        self._learn(step, past.Cost(blocked_s, seconds, blocking=False))
+
+    def _mark(self, step: int) -> None:
         self._looked_at = self._safe_at = self._clock()
         self._looked_step = self._safe_step = step
+
+    def _learn(self, step: int, cost: past.Cost) -> None:
+        self._saves = [*self._saves, cost][-past.NEWEST_SAVES :]
         if self._steps_s:
-            self.interval = self._choose(self._safe_at)
+            self.interval = self._choose(self._clock())
             self._tell(step, self.interval)
 
     def _choose(self, now: float) -> Interval:
+        usual = past.usual(self._saves)
+        behind = [save.seconds for save in usual if not save.blocking]
         return choose(
-            saves_s=self._saves_s,
+            saves_s=[save.blocked_s for save in usual],
+            whole_s=median(behind) if behind else None,
             step_s=max(median(self._steps_s), 1e-6),
             past=self._past,
             running_s=now - self._began,

@@ -5,7 +5,9 @@ torn or of another type is passed over.
 """
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,23 @@ _TAIL_BYTES = 65536
 _LARGE = 1e15
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A save: for how many seconds it blocked, how long it took, and whether it blocked all along.
+
+    The last save before a stop always does, even where the others are written in the background.
+    """
+
+    blocked_s: float
+    seconds: float
+    blocking: bool = True
+
+
+def usual(saves: Sequence[Cost]) -> list[Cost]:
+    """Return the saves that tell what the next one will cost: those in the background, if any."""
+    return [save for save in saves if not save.blocking] or list(saves)
+
+
 def earlier(env: Environment) -> list[Past]:
     """Return the attempts before this one that tell when they started, oldest first."""
     try:
@@ -29,10 +48,15 @@ def earlier(env: Environment) -> list[Past]:
     return [past for past in found if past is not None]
 
 
-def save_times(run: RunLayout) -> list[float]:
-    """Return for how many seconds each of the newest saves blocked the training, newest last."""
-    found = [_number(line, "blocked_s") for line in _tail(run.saves) if line.get("kind") == "save"]
-    return [took for took in found if took is not None][-NEWEST_SAVES:]
+def saves(run: RunLayout) -> list[Cost]:
+    """Return what each of the newest saves has cost, newest last."""
+    lines = [line for line in _tail(run.saves) if line.get("kind") == "save"]
+    found = [(_number(line, "blocked_s"), line) for line in lines]
+    return [
+        Cost(blocked_s, _number(line, "seconds") or blocked_s, line.get("blocking") is not False)
+        for blocked_s, line in found
+        if blocked_s is not None
+    ][-NEWEST_SAVES:]
 
 
 def notice_s(run: RunLayout) -> float | None:

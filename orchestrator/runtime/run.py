@@ -4,18 +4,19 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
 from orchestrator.beat import RESUMING, SAVING
-from orchestrator.checkpoint import Checkpoint, newest_complete
+from orchestrator.checkpoint import Checkpoint, FileEntry, newest_complete
 from orchestrator.checkpoint.durable import write_json
 from orchestrator.checkpoint.interval import MAX_INTERVAL_S, MTBF_S
-from orchestrator.errors import CheckpointError, FsdpqError, RunError
+from orchestrator.errors import CheckpointError, RunError
 from orchestrator.limits import Limits
-from orchestrator.runtime import resuming, savelog, saving
+from orchestrator.runtime import resuming
 from orchestrator.runtime.alone import Agreement, Alone
+from orchestrator.runtime.background import Job, Wish
 from orchestrator.runtime.environment import Environment, read_environment
 from orchestrator.runtime.fence import check_fence
 from orchestrator.runtime.meeting import Meeting
@@ -23,6 +24,8 @@ from orchestrator.runtime.notices import Notice, NoticeBoard, end_with_parent
 from orchestrator.runtime.pacing import Pacer
 from orchestrator.runtime.pulse import Pulse
 from orchestrator.runtime.reports import Outcome, status, write_status
+from orchestrator.runtime.savelog import Save
+from orchestrator.runtime.saves import Heard, Saves
 from orchestrator.runtime.votes import decode, encode
 
 _HEARTBEAT_S = 1.0
@@ -87,13 +90,12 @@ class Run:
         alone = Alone() if env.world_size == 1 else ranks
         self._ranks: Agreement | None = Meeting(alone, self._pulse) if alone else None
         self._first_step: int | None = None
-        self._saved_step: int | None = None
+        self._saves = Saves(env)
         self._verify: resuming.Verify = "full"
         self._quarantined: list[resuming.SetAside] = []
         self._rejected: list[tuple[Checkpoint, str]] = []
         self._beat_at = self._marks_at = float("-inf")
-        self._pacer: Pacer | None = None
-        self._paced = self._due = self._stopping = False
+        self._paced = self._due = self._saving = False
         self._stepped = False
 
     @property
@@ -103,8 +105,23 @@ class Run:
 
     @property
     def saved_step(self) -> int | None:
-        """The newest checkpoint that this attempt resumed from or published; None without one."""
-        return self._saved_step
+        """The newest checkpoint that this attempt resumed from or published; None without one.
+
+        One that is written in the background counts once this rank knows that it is published.
+        """
+        self._saves.look()
+        return self._saves.saved_step
+
+    @property
+    def saving(self) -> bool:
+        """Whether a save in the background is under way: as agreed by the last `should_stop`."""
+        return self._saving
+
+    @property
+    def last_save(self) -> Save | None:
+        """What the newest save of this attempt has cost. Rank 0 only, None elsewhere."""
+        self._saves.look()
+        return self._saves.last
 
     # -- resuming ------------------------------------------------------------------------------
 
@@ -186,7 +203,7 @@ class Run:
         if chosen is not None:
             resuming.wait_until_visible(chosen)
         self.step = self._first_step = chosen.step if chosen else 0
-        self._saved_step = chosen.step if chosen else None
+        self._saves.saved_step = chosen.step if chosen else None
         return chosen
 
     def _advice(self) -> str:
@@ -266,7 +283,8 @@ class Run:
     ) -> Notice | None:
         """Return the notice for which all ranks stop after this step, or None. Collective.
 
-        The same vote carries whether rank 0 finds that a checkpoint is due.
+        The same vote carries whether rank 0 finds that a checkpoint is due, and whether a save in
+        the background failed: then all ranks raise here, unless there is a notice to answer.
 
         Args:
             timeout_s: How long to wait for the other ranks. Longer than `hang.min_s`, so that by
@@ -275,15 +293,27 @@ class Run:
 
         Raises:
             VoteError: The ranks did not come together in time.
+            CheckpointError: The save in the background came to nothing.
+            SupersededError: A newer attempt has started, as that save found.
         """
         own = self.noticed()
+        self._saves.look()
         wait_s = term_timeout_s if own is not None and own.urgent else timeout_s
-        due = self._pacer is not None and self._pacer.due(self.step)
+        pacer = self._saves.pacer
+        due = pacer is not None and pacer.due(self.step)
         ranks, began = self._need_ranks("should_stop"), time.monotonic()
-        most, any_due = ranks.maximum([encode(own), int(due)], timeout_s=wait_s)
+        saves = self._saves
+        most, any_due, lost, busy = ranks.maximum(
+            [encode(own), int(due), int(saves.lost), int(saves.busy)], timeout_s=wait_s
+        )
         self._pulse.voted(time.monotonic() - began)
-        self._due, self._stopping = bool(any_due), most > 0
-        return own if own is not None and encode(own) == most else decode(most)
+        self._due, self._saving = bool(any_due), bool(busy)
+        agreed = own if own is not None and encode(own) == most else decode(most)
+        if agreed is not None:
+            saves.heard = saves.heard or Heard(agreed, agreed.at or time.time())
+        elif lost:
+            self.settle()
+        return agreed
 
     def checkpoint_due(
         self, step: int, *, mtbf_s: float = MTBF_S, max_interval_s: float = MAX_INTERVAL_S
@@ -301,7 +331,9 @@ class Run:
             max_interval_s: The most seconds of training between two checkpoints.
         """
         if not self._paced and self.env.rank == 0:
-            self._pacer = Pacer(self.env, step=step, mtbf_s=mtbf_s, max_interval_s=max_interval_s)
+            self._saves.pacer = Pacer(
+                self.env, step=step, mtbf_s=mtbf_s, max_interval_s=max_interval_s
+            )
         self._paced = True
         self.step = max(self.step, step)  # for scripts that send no heartbeats
         return self._due
@@ -323,58 +355,96 @@ class Run:
         keep_last: int = 2,
         keep_every: int | None = None,
         reason: str = "",
+        known: dict[str, FileEntry] | None = None,
     ) -> Iterator[Path]:
         """Give a fresh directory to save ``step`` into, then publish it. Collective.
 
         Whatever a rank raises in the block (DCP's CheckpointException included) is told to all
-        ranks; then nothing is published, and all of them raise.
+        ranks; then nothing is published, and all of them raise. A save in the background is
+        settled first; where that one came to nothing, this newer one stands in for it.
 
         Args:
             step: Completed optimizer steps.
             keep_last: How many of the newest complete checkpoints stay.
             keep_every: Steps that are a multiple of this stay too.
             reason: Why it is saved now, for the ledger; by default "notice" or "interval".
+            known: Filled in the block with files that this rank has made durable and described
+                while it wrote them; they are not read once more.
 
         Raises:
             CheckpointError: It was not saved.
             SupersededError: A newer attempt has started.
         """
-        saved = self._save(step, keep_last, keep_every, reason)
-        with self.busy(SAVING), saved as folder:
-            yield folder
-
-    @contextlib.contextmanager
-    def _save(
-        self, step: int, keep_last: int, keep_every: int | None, reason: str
-    ) -> Iterator[Path]:
-        began = time.monotonic()
+        wish = Wish(step=step, keep_last=keep_last, keep_every=keep_every, reason=reason)
         ranks = self._need_ranks("checkpoint")
-        self._quarantine_rejected()
-        temporary = saving.begin(ranks, self.env, step=step)
-        problem: BaseException | None = None
-        try:
-            yield temporary
-        except (KeyboardInterrupt, SystemExit, GeneratorExit):
-            raise
-        except BaseException as raised:
-            problem = raised
-        error = f"{type(problem).__name__}: {problem}" if problem else ""
-        try:
-            saving.finish(ranks, self.env, step=step, temporary=temporary, error=error)
-        except FsdpqError as refusal:
-            raise refusal from problem
-        self._saved_step = step
-        if self.env.rank == 0:
-            saving.thin_out(self.env, keep_last=keep_last, keep_every=keep_every)
-            self._took(step, time.monotonic() - began, reason)
+        with self.busy(SAVING):
+            self._saves.settle(ranks)
+            self._quarantine_rejected()
+            with self._saves.blocking(ranks, wish, known) as folder:
+                yield folder
         self._due = False
 
-    def _took(self, step: int, seconds: float, reason: str) -> None:
-        """Write down what a save has cost. Rank 0 only."""
-        reason = reason or ("notice" if self._stopping else "interval")
-        savelog.record_save(self.env, step=step, seconds=seconds, reason=reason)
-        if self._pacer is not None:
-            self._pacer.saved(step, blocked_s=seconds)
+    def checkpoint_in_background(
+        self,
+        step: int,
+        take: Callable[[], Job],
+        *,
+        keep_last: int = 2,
+        keep_every: int | None = None,
+        reason: str = "",
+        timeout_s: float = 3600.0,
+    ) -> None:
+        """Save ``step`` while training goes on. Collective; returns as soon as it has begun.
+
+        A thread publishes it once all ranks have written. At most one save is under way: this
+        waits for the one before. Call `should_stop` after each step, which raises on all ranks if
+        the save came to nothing, and `settle` before the end.
+
+        Args:
+            step: Completed optimizer steps.
+            take: Called at once on each rank; returns what writes this rank's files. It must write
+                a copy of the state, which its `stage` may still make: what training changes
+                meanwhile would tear it. See `orchestrator.runtime.background.Job`.
+            keep_last: See `checkpoint`.
+            keep_every: See `checkpoint`.
+            reason: See `checkpoint`.
+            timeout_s: For how long ranks wait for one another in the background; that of the first
+                save counts.
+
+        Raises:
+            CheckpointError: The save before came to nothing.
+            SupersededError: A newer attempt has started.
+        """
+        wish = Wish(step=step, keep_last=keep_last, keep_every=keep_every, reason=reason)
+        ranks = self._need_ranks("checkpoint_in_background")
+        self.settle()
+        with self.busy(SAVING):
+            self._quarantine_rejected()
+            self._saves.begin(ranks, wish, take, timeout_s=timeout_s)
+        self._due, self._saving = False, True
+
+    def prepare_background(self, *, timeout_s: float = 3600.0) -> None:
+        """Make the process group of saves in the background now, not with the first. Collective."""
+        self._saves.prepare(timeout_s)
+
+    def settle(self, *, must: bool = True) -> None:
+        """Wait until the save in the background is published, if there is one. Collective.
+
+        After a notice it is abandoned where it would take the time that a newer save needs.
+
+        Args:
+            must: Raise if it came to nothing; else that is only written down.
+
+        Raises:
+            CheckpointError: It came to nothing.
+            SupersededError: A newer attempt has started.
+        """
+        if not self._saves.under_way:
+            return
+        with self.busy(SAVING):
+            problem = self._saves.settle(self._need_ranks("settle"))
+        if must and problem is not None:
+            raise problem
 
     def _quarantine_rejected(self) -> None:
         if self.env.rank == 0 and self._rejected:
@@ -430,7 +500,7 @@ class Run:
     ) -> dict[str, object]:
         if self._first_step is None:  # it ended before it knew where to resume
             found = newest_complete(self.env.checkpoints)
-            self._first_step = self._saved_step = found.step if found else None
+            self._first_step = self._saves.saved_step = found.step if found else None
         first = self._first_step or 0
         return status(
             self.env,
@@ -438,7 +508,7 @@ class Run:
             reason=reason,
             first_step=first,
             step=max(step, first),
-            saved_step=saved if saved is not None else self._saved_step,
+            saved_step=saved if saved is not None else self._saves.saved_step,
         )
 
     # -- agreement -----------------------------------------------------------------------------

@@ -2,16 +2,19 @@
 
     {"kind": "save", "attempt": 1, "step": 500, "bytes": 96e9, "seconds": 41.0, "blocked_s": 41.0,
      "blocking": true, "reason": "interval", "at": 1732900000.0}
+    {"kind": "lost", "attempt": 1, "step": 900, "seconds": 3.0, "blocked_s": 0.1, "why": "...", ...}
     {"kind": "interval", "attempt": 1, "step": 500, "steps": 320, "seconds": 1290.1, ...}
 
 `seconds` is from the beginning of a save until it is published, `blocked_s` how long the training
-stood still for it. `reason` is "interval", "notice" or "end".
+stood still for it; where `blocking` is false the rest was written in the background. `reason` is
+"interval", "notice" or "end". "lost" is a save in the background that was never published.
 """
 
 import json
 import os
 import time
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +23,49 @@ from orchestrator.errors import CheckpointError
 from orchestrator.runtime.environment import Environment
 
 
-def record_save(env: Environment, *, step: int, seconds: float, reason: str) -> None:
-    """Write down a save that blocked the training; nothing if that cannot be written."""
-    path = env.checkpoints / f"step-{step}"
-    _append(
-        env,
-        kind="save",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Save:
+    """What a save has cost.
+
+    Attributes:
+        step: Completed steps.
+        bytes: Of all its files, by the manifest; None where that cannot be read.
+        seconds: From its beginning until it was published.
+        blocked_s: For how long the training stood still.
+        blocking: Whether it stood still all the while.
+    """
+
+    step: int
+    bytes: int | None
+    seconds: float
+    blocked_s: float
+    blocking: bool
+
+
+def record_save(
+    env: Environment, *, step: int, seconds: float, reason: str, blocked_s: float | None = None
+) -> Save:
+    """Write down a save that was published; nothing if that cannot be written. Return its cost.
+
+    Without ``blocked_s`` it blocked the training all the while.
+    """
+    save = Save(
         step=step,
-        bytes=_size(path),
+        bytes=_size(env.checkpoints / f"step-{step}"),
         seconds=seconds,
-        blocked_s=seconds,
-        blocking=True,
-        reason=reason,
+        blocked_s=seconds if blocked_s is None else blocked_s,
+        blocking=blocked_s is None,
+    )
+    _append(env, kind="save", **asdict(save), reason=reason)
+    return save
+
+
+def record_loss(
+    env: Environment, *, step: int, seconds: float, blocked_s: float, reason: str, why: str
+) -> None:
+    """Write down a save in the background that came to nothing, and why."""
+    _append(
+        env, kind="lost", step=step, seconds=seconds, blocked_s=blocked_s, reason=reason, why=why
     )
 
 

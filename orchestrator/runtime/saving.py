@@ -6,6 +6,7 @@ writes the manifest and renames, or throws the directory away. Every rank learns
 
 import re
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from orchestrator.runtime.alone import Agreement
 from orchestrator.runtime.environment import Environment
 from orchestrator.runtime.fence import SupersededError, check_fence
 from orchestrator.runtime.waiting import VISIBLE_S, wait_for
+
+# Said by ranks that only know that others failed: those say why.
+ELSEWHERE = "it failed on another rank"
 
 _SHARD = re.compile(r"__(?P<rank>\d+)_\d+\.distcp")
 
@@ -65,7 +69,16 @@ def begin(ranks: Agreement, env: Environment, *, step: int) -> Path:
     return _heed(ranks.broadcast(verdict), step)
 
 
-def finish(ranks: Agreement, env: Environment, *, step: int, temporary: Path, error: str) -> Path:
+def finish(
+    ranks: Agreement,
+    env: Environment,
+    *,
+    step: int,
+    temporary: Path,
+    error: str,
+    known: Mapping[str, FileEntry] | None = None,
+    allowed: Callable[[], None] | None = None,
+) -> Path:
     """Return the published checkpoint of ``step``, once all ranks have said that they saved it.
 
     Args:
@@ -74,18 +87,28 @@ def finish(ranks: Agreement, env: Environment, *, step: int, temporary: Path, er
         step: Completed optimizer steps.
         temporary: What `begin` returned.
         error: What went wrong on this rank; empty if nothing did.
+        known: Files of this rank that are durable, described while they were written; the others
+            are read again.
+        allowed: Raises where it may no longer be published; asked just before the rename. Without
+            it only the fence is.
 
     Raises:
         SupersededError: A newer attempt has started.
         CheckpointError: A rank failed, or the disk did; nothing was published.
     """
-    reports = ranks.gather(_Report(error=error) if error else _report(temporary, ranks))
+    report = _Report(error=error) if error else _report(temporary, ranks, known or {})
+    reports = ranks.gather(report)
     verdict = _Verdict()
     if ranks.rank == 0:
         try:
             manifest = _manifest(temporary, reports, step=step)
             verdict = _Verdict(
-                publish(temporary, manifest, attempt=env.attempt, allowed=lambda: check_fence(env))
+                publish(
+                    temporary,
+                    manifest,
+                    attempt=env.attempt,
+                    allowed=allowed or (lambda: check_fence(env)),
+                )
             )
         except (FsdpqError, OSError) as problem:
             verdict = _refusal(problem)
@@ -107,12 +130,13 @@ def thin_out(env: Environment, *, keep_last: int, keep_every: int | None) -> Non
         return
 
 
-def _report(temporary: Path, ranks: Agreement) -> _Report:
+def _report(temporary: Path, ranks: Agreement, known: Mapping[str, FileEntry]) -> _Report:
     try:
         owners = {name: _owner(name, ranks.world_size) for name in list_files(temporary)}
-        mine = [name for name, owner in owners.items() if owner == ranks.rank]
-        others = [name for name, owner in owners.items() if owner is None]
-        return _Report(describe_files(temporary, mine), others)
+        new = {name: owner for name, owner in owners.items() if name not in known}
+        mine = [name for name, owner in new.items() if owner == ranks.rank]
+        others = [name for name, owner in new.items() if owner is None]
+        return _Report({**known, **describe_files(temporary, mine)}, others)
     except OSError as problem:
         return _Report(error=str(problem))
 
@@ -127,6 +151,7 @@ def _owner(name: str, world_size: int) -> int | None:
 
 def _manifest(temporary: Path, reports: list[_Report], *, step: int) -> Manifest:
     errors = [f"rank {rank}: {r.error}" for rank, r in enumerate(reports) if r.error]
+    errors = [error for error in errors if ELSEWHERE not in error] or errors
     if errors:
         raise CheckpointError("; ".join(errors))
     files = {name: entry for report in reports for name, entry in report.files.items()}

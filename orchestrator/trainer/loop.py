@@ -12,6 +12,7 @@ from orchestrator.trainer.corpus import Corpus, open_corpus
 from orchestrator.trainer.garbage import collect_seldom
 from orchestrator.trainer.metrics import Console, MetricsLog, finite
 from orchestrator.trainer.saver import Saver
+from orchestrator.trainer.startup import Startup, process_started_at
 from orchestrator.trainer.training import Result, Training, build, train_step
 from orchestrator.trainer.utilization import Meter
 from orchestrator.trainer.world import World, connect, fix_arithmetic, leave, meet, shorten_timeout
@@ -23,25 +24,29 @@ def train(run: Run, spec: TrainSpec) -> None:
     Raises:
         FsdpqError: The run cannot go on; says why and what to do.
     """
+    startup = Startup(process_started_at())
+    startup.mark("import")
     fix_arithmetic(spec)
     corpus = open_corpus(spec.data.text_files, seq_len=spec.data.seq_len)
     world = connect(run.env, spec)
+    startup.mark("connect")
     # A notice may have come while this was starting; then each second counts.
     if notice := _notice(run, spec):
         run.stopped(step=0, reason=f"{notice.signal} during start-up")
     else:
-        _train(run, spec, world, corpus)
+        _train(run, spec, world, corpus, startup)
     leave(world)
 
 
-def _train(run: Run, spec: TrainSpec, world: World, corpus: Corpus) -> None:
+def _train(run: Run, spec: TrainSpec, world: World, corpus: Corpus, startup: Startup) -> None:
     console = Console(quiet=run.env.rank != 0)
-    training, saver = _prepare(run, spec, world, corpus, console)
+    training, saver = _prepare(run, spec, world, corpus, console, startup)
     with collect_seldom() as collect:
-        notice = _loop(run, training, saver, console, collect)
+        notice = _loop(run, training, saver, console, startup, collect)
     step = training.state.step
     if step:  # initial weights can be drawn again, they need no checkpoint
         saver.save(reason="notice" if notice else "end")
+    saver.close()
     if notice:
         run.stopped(step=step, reason=f"{notice.signal} ({notice.origin})")
     else:
@@ -50,20 +55,30 @@ def _train(run: Run, spec: TrainSpec, world: World, corpus: Corpus) -> None:
 
 
 def _prepare(
-    run: Run, spec: TrainSpec, world: World, corpus: Corpus, console: Console
+    run: Run,
+    spec: TrainSpec,
+    world: World,
+    corpus: Corpus,
+    console: Console,
+    startup: Startup,
 ) -> tuple[Training, Saver]:
     """Return the training at the step where it goes on."""
     checkpoint = run.resume(
         verify=spec.checkpoint.verify, required=spec.checkpoint.resume == "required"
     )
+    startup.mark("resume")
     console.say(f"checkpoint chosen: {checkpoint.path if checkpoint else 'none, a new run'}")
     if spec.compile:
         load_caches(run.env)
+        startup.mark("caches")
     training = build(spec, world, corpus, fresh=checkpoint is None)
-    saver = Saver(run, training.state, spec.checkpoint, console)
+    startup.mark("build")
+    patience_s = spec.timeouts_s.checkpoint
+    saver = Saver(run, training.state, spec.checkpoint, console, timeout_s=patience_s)
     if checkpoint is not None:
         with run.busy("loading"):
             saver.load(checkpoint)
+        startup.mark("load")
     console.say(
         f"attempt {run.env.attempt} starts after step {training.state.step} of {spec.steps} on"
         f" {world.size} ranks; {training.num_parameters:,} parameters,"
@@ -73,7 +88,12 @@ def _prepare(
 
 
 def _loop(
-    run: Run, training: Training, saver: Saver, console: Console, collect: Callable[[int], None]
+    run: Run,
+    training: Training,
+    saver: Saver,
+    console: Console,
+    startup: Startup,
+    collect: Callable[[int], None],
 ) -> Notice | None:
     """Train step after step; return the notice that ended it, None after the last step."""
     spec, state = training.spec, training.state
@@ -89,18 +109,22 @@ def _loop(
         run.heartbeat(state.step)
         if log:
             line = _line(run, training, result, position=position, step_s=ended - started)
-            log.write(**line, **meter.read(line["tokens_per_s"]), blocked_s=blocked_s)
+            cost = meter.read(line["tokens_per_s"])
+            log.write(**line, **cost, blocked_s=blocked_s, **saver.news())
             console.step(line)
         if state.step == first + 1:
+            startup.mark("first_step")
+            startup.tell(run, console)
             meet(training.world, spec)
             shorten_timeout(spec)
             if spec.compile:
                 save_caches(run.env)
                 console.say(describe_compilation())
+            saver.prepare()
         collect(state.step)
         notice = _notice(run, spec)
         if notice is None and state.step < spec.steps and saver.due():
-            saver.save(reason="interval")
+            saver.save_soon(reason="interval")
     return notice if state.step < spec.steps else None
 
 

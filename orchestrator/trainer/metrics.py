@@ -4,7 +4,9 @@
 saves and votes. `tokens_per_s` counts the tokens of all ranks. `data_wait_s` is how long rank 0
 waited for its samples within the step, `skipped` how many steps so far changed nothing since loss
 or gradient was not finite; those of such a step are null. `mfu`, `peak_memory_gib` and
-`peak_reserved_gib` are rank 0's (see utilization.py), and null without a GPU.
+`peak_reserved_gib` are rank 0's (see utilization.py), and null without a GPU. The first line
+after a save was published has `save`: its step, bytes, seconds, and for how many of them it blocked
+the training.
 
 A killed attempt may have logged steps after its last checkpoint; they are trained and logged again,
 so the same step can stand here twice, under two attempts. The later attempt is the true one.

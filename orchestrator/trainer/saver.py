@@ -1,20 +1,23 @@
-"""Saves and loads the whole state by way of the run. The place where an asynchronous save goes."""
+"""Saves and loads the whole state by way of the run, while training waits or in the background."""
 
 import pickle
 import time
 from dataclasses import dataclass
 
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from orchestrator.checkpoint import Checkpoint
+from orchestrator.checkpoint import Checkpoint, FileEntry
 from orchestrator.runtime import Run
+from orchestrator.runtime.deadline import deadline
+from orchestrator.runtime.savelog import Save
 from orchestrator.spec.train import CheckpointSpec
+from orchestrator.trainer.background import BackgroundSaver
 from orchestrator.trainer.lenient import LenientPlanner
 from orchestrator.trainer.metrics import Console
 from orchestrator.trainer.state import AppState
+from orchestrator.trainer.storage import ShardWriter
 
 # A CheckpointException is a BaseException, and wraps what other ranks ran into; the rest is what
 # loading raises on this rank when files or shapes are not as expected.
@@ -30,68 +33,168 @@ _LOAD_ERRORS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Saver:
-    """Writes checkpoints of ``state``, and reads them back."""
+    """Writes checkpoints of ``state``, and reads them back.
+
+    Attributes:
+        timeout_s: For how long ranks wait for one another, and for a writer.
+        behind: Saves in the background; None where training waits for each save.
+    """
 
     run: Run
     state: AppState
     spec: CheckpointSpec
     console: Console
+    timeout_s: float = 3600.0
+    behind: BackgroundSaver | None = None
+    _late: bool = False
+    _told: Save | None = None
+
+    def prepare(self) -> None:
+        """Get ready to save in the background, if that is wanted. Collective; after a step.
+
+        Before its first step an optimizer has no state that could be planned for.
+        """
+        wanted = self.spec.mode == "async" or (
+            self.spec.mode == "auto" and self.state.world.device.type == "cuda"
+        )
+        if not wanted or self.behind is not None:
+            return
+        self.behind = BackgroundSaver(
+            self.state, writers=self.spec.writers, timeout_s=self.timeout_s
+        )
+        if self._all_well(self.behind.lack()):
+            self.run.prepare_background(timeout_s=self.timeout_s)
+            self.behind.prepare()
+
+    def close(self) -> None:
+        """Wait for the last save, then give back what saves in the background took. Collective."""
+        self.run.settle()
+        if self.behind is not None:
+            self.behind.close()
+        self.behind = None
 
     def due(self) -> bool:
-        """Return whether the present step is to be saved; the same on all ranks."""
+        """Return whether the present step is to be saved; the same on all ranks.
+
+        While a save is under way none is: what comes due is made up for after the first step
+        that finds it published. So training never waits for a disk that is too slow, and goes on
+        to hear notices.
+        """
         spec, step = self.spec, self.state.step
+        # Those that are kept for good must exist.
+        if spec.keep_every is not None and step % spec.keep_every == 0 and self._comes_due(step):
+            return True
+        self._late = self._comes_due(step) or self._late
+        if not self._late or self.run.saving:
+            return False
+        self._late = False
+        return True
+
+    def _comes_due(self, step: int) -> bool:
+        spec = self.spec
         if spec.every_steps != "auto":
             return step % spec.every_steps == 0
         due = self.run.checkpoint_due(step, mtbf_s=spec.mtbf_s, max_interval_s=spec.max_interval_s)
-        # Those that are kept for good must exist.
         return due or (spec.keep_every is not None and step % spec.keep_every == 0)
+
+    def news(self) -> dict[str, object]:
+        """Return what the newest save has cost, once; for the metrics of rank 0."""
+        save = self.run.last_save
+        if save is None or save is self._told:
+            return {}
+        self._told = save
+        told = ("step", "bytes", "seconds", "blocked_s")
+        return {"save": {name: getattr(save, name) for name in told}}
+
+    def save_soon(self, *, reason: str = "interval") -> None:
+        """Save the present step in the background where that is possible, else now. Collective.
+
+        Where the save before is still under way, training waits for that.
+
+        Raises:
+            CheckpointError: The save before came to nothing, or this one did.
+        """
+        behind = self.behind
+        if behind is None or not self._all_well(behind.ready()):
+            self.save(reason=reason)
+            return
+        self.run.checkpoint_in_background(
+            self.state.step,
+            behind.take,
+            keep_last=self.spec.keep_last,
+            keep_every=self.spec.keep_every,
+            reason=reason,
+            timeout_s=self.timeout_s,
+        )
 
     def save(self, *, reason: str = "") -> None:
         """Save and publish the present step, unless that was done. Collective; blocks.
 
+        A save in the background is waited for, unless a notice leaves no time for that.
         ``reason`` says why in the ledger.
 
         Raises:
             CheckpointError: It was not saved.
         """
-        step = self.state.step
+        step, began = self.state.step, time.perf_counter()
+        self.run.settle(must=False)  # what is saved here is newer
+        waited = time.perf_counter()
         if self.run.saved_step == step:
             return
-        began = time.perf_counter()
+        known: dict[str, FileEntry] = {}
         with self.run.checkpoint(
             step,
             keep_last=self.spec.keep_last,
             keep_every=self.spec.keep_every,
             reason=reason,
+            known=known,
         ) as folder:
+            # Several files a rank: one stream alone fills neither disk nor processors.
+            writer = ShardWriter(folder, files=self.spec.writers)
             save(
                 {"app": self.state},
-                # Several files a rank: one stream alone fills neither disk nor processors.
-                storage_writer=FileSystemWriter(folder, thread_count=self.spec.writers),
+                storage_writer=writer,
                 process_group=self.state.world.checkpoint_group,
             )
+            known.update(writer.known)
             written = time.perf_counter()
         done = time.perf_counter()
         self.console.say(
-            f"step {step} saved in {done - began:.1f} s: {written - began:.1f} s to write,"
-            f" {done - written:.1f} s to hash and publish"
+            f"step {step} saved in {done - waited:.1f} s: {written - waited:.1f} s to write and"
+            f" hash, {done - written:.1f} s to publish"
+            + (f"; {waited - began:.1f} s after the one before" if waited - began > 1 else "")
         )
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Load ``checkpoint``, or an older one where it does not load. Collective.
 
+        A rank that has not loaded within the time-out ends: what hangs is most likely a read.
+
         Raises:
             CheckpointError: None of them loads.
         """
         began = time.perf_counter()
-        while (problem := self._try(checkpoint)) is not None:
-            self.console.say(f"step {checkpoint.step} does not load: {problem}")
-            checkpoint = self.run.reject(checkpoint, reason=problem)
+        with deadline(self.run, "loading a checkpoint", seconds=self.timeout_s):
+            while (problem := self._try(checkpoint)) is not None:
+                self.console.say(f"step {checkpoint.step} does not load: {problem}")
+                checkpoint = self.run.reject(checkpoint, reason=problem)
         took = time.perf_counter() - began
         self.console.say(f"step {checkpoint.step} loaded in {took:.1f} s")
         self.state.check_corpus()
+
+    def _all_well(self, problem: str) -> bool:
+        """Return whether no rank has a problem; give up saving in the background if one has."""
+        if self.run.agreed(not problem, timeout_s=self.timeout_s + 60):
+            return True
+        self.console.say(
+            f"saves hold the training up: {problem or 'another rank cannot save in the background'}"
+        )
+        if self.behind is not None:
+            self.behind.close()
+        self.behind = None
+        return False
 
     def _try(self, checkpoint: Checkpoint) -> str | None:
         problem = ""

@@ -22,7 +22,7 @@ def paired(weight: Any, heads: int) -> Any:
     return weight.view(heads, 2, width // 2, -1).transpose(1, 2).reshape(weight.shape)
 
 
-@torch.no_grad()
+@torch.no_grad()  # type: ignore[untyped-decorator]
 def test_same_function() -> None:
     torch.manual_seed(0)
     config = AutoConfig.for_model(**SHAPE.config())

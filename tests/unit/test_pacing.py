@@ -139,14 +139,14 @@ def test_numbers_that_make_no_sense_are_passed_over(tmp_path: Path, value: str) 
     write(tmp_path / "attempts/1/start.json", f'{{"started_at": {value}}}')
     write(tmp_path / "attempts/1/exit.json", f'{{"ended_at": {value}}}')
     env = environment(tmp_path, attempt=2)
-    assert (past.earlier(env), past.save_times(env.run)) == ([], [])
+    assert (past.earlier(env), past.saves(env.run)) == ([], [])
     assert past.notice_s(env.run) is None
 
 
 def test_no_attempts_no_saves_no_plan(tmp_path: Path) -> None:
     env = environment(tmp_path / "run")
     assert past.earlier(env) == []
-    assert past.save_times(env.run) == []
+    assert past.saves(env.run) == []
     assert past.notice_s(env.run) is None
 
 
@@ -155,7 +155,7 @@ def test_the_newest_saves_of_all_attempts(tmp_path: Path) -> None:
     written = [{"kind": "save", "blocked_s": n} for n in range(2000)]
     text = "\n".join(json.dumps(line) for line in written)
     write(run.saves, f'{text}\n[]\n{{"kind": "interval", "blocked_s": 1}}\n{{"kind": "save"}}\n{{"')
-    assert past.save_times(run) == list(range(1980, 2000))
+    assert [save.blocked_s for save in past.saves(run)] == list(range(1980, 2000))
 
 
 def test_the_notice_of_the_plan_decides_what_counts(tmp_path: Path) -> None:
@@ -255,3 +255,30 @@ def test_a_size_that_cannot_be_read(tmp_path: Path) -> None:
     env = environment(tmp_path)
     savelog.record_save(env, step=3, seconds=1.0, reason="end")
     assert lines(env.run)[0]["bytes"] is None
+
+
+# -- saves in the background -----------------------------------------------------------------------
+
+
+def test_none_is_due_while_one_is_under_way(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path, step_s=1.0, save_s=5.0, max_interval_s=10.0)
+    assert trainer.run(range(1, 13)) == [10]
+    trainer.pacer.began(12)
+    assert trainer.run(range(13, 60)) == []
+    trainer.pacer.ended(12, blocked_s=0.1, seconds=47.0)
+    assert trainer.run(range(60, 62)) == [60]
+
+
+def test_blocked_seconds_are_the_cost_and_the_whole_of_it_a_bound(tmp_path: Path) -> None:
+    cost = {"kind": "save", "blocked_s": 0.1, "blocking": False}
+    lines_of = [{**cost, "seconds": 20.0}, {**cost, "seconds": 400.0}, {**cost, "seconds": 400.0}]
+    last = {"kind": "save", "blocked_s": 30.0, "seconds": 30.0, "blocking": True}
+    write(tmp_path / "saves.jsonl", "".join(json.dumps(x) + "\n" for x in [*lines_of, last]))
+    write(tmp_path / "plan.json", {"notice_s": 120})
+    trainer = Trainer(tmp_path, step_s=1.0, save_s=1.0)
+    trainer.run(range(1, 20))
+    found = trainer.pacer.interval
+    assert found is not None
+    assert found.save_s == 0.1
+    assert found.seconds == 400.0 > daly_s(0.1, 4 * HOUR)
+    assert not found.notice_saves  # the save of a notice takes the whole 400 s

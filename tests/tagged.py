@@ -1,0 +1,94 @@
+"""Trains nothing, and saves that again and again.
+
+torchrun ... -m tests.tagged --steps 100 --every 3 [--numbers 100000] [--blocking-every 10]
+    [--mode async] [--keep 4] [--slow-copy-s 0.1] [--unguarded] [--step-s 0.01] [--timeout-s 60]
+"""
+
+import argparse
+import os
+import sys
+import time
+
+from orchestrator import runtime
+from orchestrator.runtime import Run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--every", type=int, default=3)
+    parser.add_argument("--blocking-every", type=int, default=0)
+    parser.add_argument("--numbers", type=int, default=100_000)
+    parser.add_argument("--postpone", action="store_true", help="do not wait for the save before")
+    parser.add_argument("--keep", type=int, default=4)
+    parser.add_argument("--timeout-s", type=float, default=60.0)
+    parser.add_argument("--mode", default="async")
+    parser.add_argument("--slow-copy-s", type=float, default=0.0, help="the copy takes longer")
+    parser.add_argument("--unguarded", action="store_true", help="the optimizer does not wait")
+    parser.add_argument("--no-room", action="store_true", help="rank 1's node lacks memory")
+    parser.add_argument("--step-s", type=float, default=0.0, help="a step takes longer")
+    args = parser.parse_args()
+    run = runtime.attach()
+    with runtime.guard(run):
+        _train(run, args)
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def _train(run: Run, args: argparse.Namespace) -> None:
+    import torch
+    import torch.distributed as dist
+
+    from orchestrator.spec.train import CheckpointSpec
+    from orchestrator.trainer import background, snapshot
+    from orchestrator.trainer.metrics import Console
+    from orchestrator.trainer.saver import Saver
+    from tests import tagged_state as tagged
+
+    dist.init_process_group("gloo")
+    if args.slow_copy_s:
+        _slow_down(snapshot.Snapshot, args.slow_copy_s)
+    if args.unguarded:
+        background.BackgroundSaver._hold_back = lambda self: None  # type: ignore[method-assign]
+    if args.no_room and run.env.rank == 1:
+        background.BackgroundSaver.lack = lambda self: "no room"  # type: ignore[method-assign]
+    state = tagged.make_state(args.numbers, device=torch.device("cpu"))
+    spec = CheckpointSpec(mode=args.mode, every_steps=args.every, keep_last=args.keep, writers=2)
+    saver = Saver(run, state, spec, Console(quiet=run.env.rank != 0), timeout_s=args.timeout_s)
+    checkpoint = run.resume()
+    if checkpoint:
+        saver.load(checkpoint)
+    saver.prepare()
+    while state.step < args.steps:
+        tagged.advance(state)
+        time.sleep(args.step_s)
+        run.heartbeat(state.step)
+        if notice := run.should_stop(timeout_s=60):
+            saver.save(reason="notice")
+            run.stopped(step=state.step, reason=notice.signal)
+            break
+        if args.blocking_every and state.step % args.blocking_every == 0:
+            saver.save(reason="interval")
+        elif saver.due() if args.postpone else state.step % args.every == 0:
+            saver.save_soon()
+    else:
+        saver.save(reason="end")
+        run.finished(step=state.step)
+    saver.close()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _slow_down(kind: type, seconds: float) -> None:
+    """Let the copy of a state come late, as that of a large one does."""
+    plain = kind.finish  # type: ignore[attr-defined]
+
+    def finish(self: object) -> None:
+        time.sleep(seconds)
+        plain(self)
+
+    kind.finish = finish  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    main()
