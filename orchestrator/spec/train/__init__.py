@@ -7,10 +7,12 @@ from orchestrator.spec.train.mesh import MeshSpec
 from orchestrator.spec.train.model import ModelSpec
 from orchestrator.spec.train.schema import TrainSpec, load_train, with_overrides
 from orchestrator.spec.train.timeouts import TimeoutSpec
+from orchestrator.spec.train.tuning import LoraSpec
 
 __all__ = [
     "CheckpointSpec",
     "DataSpec",
+    "LoraSpec",
     "MeshSpec",
     "ModelSpec",
     "TimeoutSpec",

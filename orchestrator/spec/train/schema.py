@@ -19,9 +19,10 @@ from orchestrator.spec.train.model import ModelSpec
 from orchestrator.spec.train.numbers import Beta, Count, Fraction, PositiveFloat, WholeNumber
 from orchestrator.spec.train.parallel import ParallelSpec, SafetySpec
 from orchestrator.spec.train.timeouts import TimeoutSpec
+from orchestrator.spec.train.tuning import TuningSpec
 
 
-class TrainSpec(ParallelSpec, SafetySpec):
+class TrainSpec(ParallelSpec, SafetySpec, TuningSpec):
     """What the reference trainer does."""
 
     model: ModelSpec
