@@ -7,16 +7,13 @@ that leaves out the frozen weights also needs the very weights that it was train
 import hashlib
 import json
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch.distributed as dist
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.state_dict_loader import load
 from transformers import PreTrainedModel
 
-from orchestrator.errors import SpecError
+from orchestrator.errors import CheckpointError, SpecError
+from orchestrator.export.saved import open_saved
 from orchestrator.spec.train import TrainSpec
 from orchestrator.trainer.freezing import frozen_names, leaves_out_frozen
 from orchestrator.trainer.world import World
@@ -49,23 +46,12 @@ def saved_identity(folder: Path) -> str:
 
     What does not read says nothing here: loading will find out, and take an older one.
     """
-    found: dict[str, Any] = {_KEY: WHOLE}
-    reader = FileSystemReader(folder)
     try:
-        if _KEY in reader.read_metadata().state_dict_metadata:
-            load(found, storage_reader=reader, no_dist=True)
-        json.loads(found[_KEY])
-    except (
-        CheckpointException,
-        OSError,
-        ValueError,
-        TypeError,
-        LookupError,
-        EOFError,
-        UnpicklingError,
-    ):
+        text = open_saved(folder).text(_KEY, WHOLE)
+        json.loads(text)
+    except (CheckpointError, ValueError):
         return WHOLE
-    return str(found[_KEY])
+    return text
 
 
 def check_identity(saved: str, now: str) -> None:
@@ -80,9 +66,10 @@ def check_identity(saved: str, now: str) -> None:
     if before.get("lora") != after.get("lora"):
         what = f"lora: the checkpoint has {_lora(before)}, and the job asks for {_lora(after)}"
     elif before.get("trained") != after.get("trained"):
+        then, now = _counts(before, after)
         what = (
-            f"freeze: in the checkpoint {_count(before)} train, and now {_count(after)} would; the"
-            " states of the optimizer do not fit"
+            f"freeze: in the checkpoint {then} train, and now {now} would, so"
+            " the optimizer's state does not fit"
         )
     elif before.get("base") and after.get("base"):
         what = (
@@ -113,5 +100,8 @@ def _lora(told: dict[str, Any]) -> str:
     return "none" if not lora else ", ".join(f"{key} {value}" for key, value in lora.items())
 
 
-def _count(told: dict[str, Any]) -> str:
-    return f"{told['count']} parameters" if told else "all parameters"
+def _counts(before: dict[str, Any], after: dict[str, Any]) -> tuple[str, str]:
+    """Return in words how many parameters trained, and how many would now."""
+    words = [f"{told['count']}" if told else "all" for told in (before, after)]
+    other = " other" if words[0] == words[1] else ""
+    return f"{words[0]} parameters", f"{words[1]}{other} parameters"

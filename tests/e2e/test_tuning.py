@@ -135,8 +135,8 @@ def test_what_cannot_be_adapted(desk: Desk, target: str) -> None:
 
 @pytest.mark.parametrize("name", ["llama-tied", "gemma2", "qwen3", "phi3", "starcoder2"])
 def test_families(desk: Desk, name: str) -> None:
-    found = losses(desk.build(desk.model(name), lora=LORA))
-    assert found[-1] < found[0]
+    found = losses(desk.build(desk.model(name), lora=LORA), 10)
+    assert sum(found[5:]) < sum(found[:5])
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,7 @@ def test_families(desk: Desk, name: str) -> None:
         {"loss_chunks": 4},
     ],
 )
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own
 def test_features_change_nothing(desk: Desk, changes: dict[str, Any]) -> None:
     path = desk.model()
     wanted = losses(desk.build(path, lora=LORA))
@@ -179,7 +180,8 @@ def test_goes_on_bit_for_bit(desk: Desk, name: str, changes: dict[str, Any]) -> 
     training = desk.build(path, **changes)
     losses(training)
     folder = desk.save(training)
-    assert losses(resume(desk, folder, path, **changes)) == losses(training)
+    wanted = losses(training)  # first: both draw from the same generators
+    assert losses(resume(desk, folder, path, **changes)) == wanted
 
 
 def test_a_checkpoint_holds_what_trains_alone(desk: Desk) -> None:
@@ -193,7 +195,7 @@ def test_a_checkpoint_holds_what_trains_alone(desk: Desk) -> None:
 
 def test_a_frozen_part_of_a_drawn_model_is_saved(desk: Desk) -> None:
     """There is no directory that it could be read from."""
-    spec = {"model": {"config": LLAMA}, "freeze": ["model.embed_tokens.*"]}
+    spec: dict[str, Any] = {"model": {"config": LLAMA}, "freeze": ["model.embed_tokens.*"]}
     training = desk.build("", **spec)
     losses(training)
     folder = desk.save(training)
@@ -205,11 +207,15 @@ def test_a_frozen_part_of_a_drawn_model_is_saved(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "text"),
     [
-        ({"lora": LORA}, {"lora": {**LORA, "rank": 8}}, "lora: the checkpoint has rank 4"),
+        ({"lora": LORA}, {"lora": {**LORA, "rank": 8}}, "has alpha.* rank 4.* asks for .* rank 8"),
         ({"lora": LORA}, {"lora": {**LORA, "alpha": 16}}, "alpha 16"),
         ({"lora": LORA}, {}, "the job asks for none"),
         ({}, {"lora": LORA}, "the checkpoint has none"),
-        ({"freeze": ["*.layers.0.*"]}, {"freeze": ["*.layers.1.*"]}, "9 parameters .* 9 param"),
+        (
+            {"freeze": ["*.layers.0.*"]},
+            {"freeze": ["*.layers.1.*"]},
+            "12 parameters train, and now 12 other",
+        ),
         ({"freeze": ["*.layers.0.*"]}, {}, "all parameters would"),
         ({}, {"freeze": ["*.layers.0.*"]}, "all parameters train"),
     ],
