@@ -12,18 +12,15 @@ pytest.importorskip("transformers")
 import torch.distributed as dist  # noqa: E402
 from torch.distributed.checkpoint.filesystem import FileSystemReader  # noqa: E402
 from torch.distributed.checkpoint.state_dict_loader import load  # noqa: E402
-from torch.distributed.checkpoint.state_dict_saver import save  # noqa: E402
-from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
 from orchestrator.errors import SpecError  # noqa: E402
 from orchestrator.runtime.environment import read_environment  # noqa: E402
-from orchestrator.spec.train import TrainSpec  # noqa: E402
 from orchestrator.trainer import training as parts  # noqa: E402
-from orchestrator.trainer.corpus import open_corpus  # noqa: E402
 from orchestrator.trainer.lenient import LenientPlanner  # noqa: E402
 from orchestrator.trainer.lora import is_adapter  # noqa: E402
 from orchestrator.trainer.world import World, connect  # noqa: E402
-from tests.e2e.family_models import FAMILIES, LLAMA  # noqa: E402
+from tests.e2e.desk import LORA, Desk, losses  # noqa: E402
+from tests.e2e.family_models import LLAMA  # noqa: E402
 
 pytestmark = [
     pytest.mark.e2e,
@@ -31,47 +28,6 @@ pytestmark = [
         torch.cuda.is_available(), reason="compares with the CPU: set CUDA_VISIBLE_DEVICES="
     ),
 ]
-LORA = {"rank": 4, "alpha": 8}
-
-
-class Desk:
-    """Makes trainings over one model in one folder."""
-
-    def __init__(self, folder: Path, world: World) -> None:
-        self.folder, self.world = folder, world
-        (folder / "text").write_bytes(bytes(range(256)) * 8)
-
-    def model(self, name: str = "llama", *, seed: int = 1) -> str:
-        torch.manual_seed(seed)
-        path = self.folder / f"{name}-{seed}"
-        AutoModelForCausalLM.from_config(AutoConfig.for_model(**FAMILIES[name])).save_pretrained(
-            path
-        )
-        return str(path)
-
-    def spec(self, path: str, **changes: Any) -> TrainSpec:
-        return TrainSpec.model_validate(
-            {
-                "model": {"path": path},
-                "data": {"text_files": [str(self.folder / "text")], "seq_len": 16},
-                "steps": 10,
-                "global_batch": 4,
-                "micro_batch": 2,
-                "lr": 0.01,
-                "precision": "fp32",
-                **changes,
-            }
-        )
-
-    def build(self, path: str, *, fresh: bool = True, **changes: Any) -> parts.Training:
-        spec = self.spec(path, **changes)
-        corpus = open_corpus(spec.data.text_files, seq_len=16)
-        return parts.build(spec, self.world, corpus, fresh=fresh)
-
-    def save(self, training: parts.Training, name: str = "saved") -> Path:
-        folder = self.folder / name
-        save({"app": training.state}, checkpoint_id=folder)
-        return folder
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +45,6 @@ def desk(tmp_path: Path, world: World) -> Desk:
 
 def weights(training: parts.Training) -> dict[str, Any]:
     return {n: p.full_tensor().detach().clone() for n, p in training.model.named_parameters()}
-
-
-def losses(training: parts.Training, steps: int = 3) -> list[float]:
-    return [parts.train_step(training).loss for _ in range(steps)]
 
 
 def resume(desk: Desk, folder: Path, path: str, **changes: Any) -> parts.Training:
@@ -139,6 +91,7 @@ def test_families(desk: Desk, name: str) -> None:
     assert sum(found[5:]) < sum(found[:5])
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -149,7 +102,6 @@ def test_families(desk: Desk, name: str) -> None:
         {"loss_chunks": 4},
     ],
 )
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own
 def test_features_change_nothing(desk: Desk, changes: dict[str, Any]) -> None:
     path = desk.model()
     wanted = losses(desk.build(path, lora=LORA))
