@@ -18,6 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Command -> module. Only the module of the command that is called gets imported: help stays quick.
 _COMMANDS = {
     "init": "init",
+    "plan": "plan",
     "render": "submit",
     "submit": "submit",
     "status": "look",
@@ -33,6 +34,7 @@ _COMMANDS = {
 }
 _HELP = {
     "init": "Write a first job file for this cluster.",
+    "plan": "Say what a job will need and how fast it will be.",
     "render": "Write the scripts of a job; submit nothing.",
     "submit": "Start a run.",
     "status": "Show runs and attempts, and what happens next.",

@@ -16,7 +16,7 @@ from orchestrator.evidence.pattern import Pattern, make, short
 _LESS_MEMORY = (
     "Lower train.micro_batch, turn on activation checkpointing, or take more"
     " nodes, so that each GPU"
-    " holds a smaller shard"
+    " holds a smaller shard; fsdpq plan JOB names what fits"
 )
 _OTHER_NODE = "Restart without this node, and tell your administrators"
 _PROGRAM = "Run once with CUDA_LAUNCH_BLOCKING=1: the stack then names the kernel"

@@ -12,6 +12,8 @@ from orchestrator.slurm import commands, parse
 # A controller that is down holds squeue for 18 s and sbatch for 9 s before they give up.
 QUERY_TIMEOUT_S = 60.0
 ACTION_TIMEOUT_S = 60.0
+# Somebody waits for the answer, and can do without.
+_LOOK_TIMEOUT_S = 20.0
 
 # Variables that change what a command of Slurm asks for or prints. SQUEUE_STATES=PENDING alone
 # makes squeue print nothing, with exit code 0, for a job that runs. SLURM_CONF says where the
@@ -58,6 +60,17 @@ def run(
     if done.returncode != 0:
         raise error(argv, returncode=done.returncode, stderr=done.stderr)
     return done
+
+
+def test_only(script: str) -> str:
+    """Return what Slurm says of the job of ``script``: when and where it would start.
+
+    Raises:
+        ActionError: It would refuse the job, or gave no answer (without an exit code then).
+    """
+    done = run(commands.test_only(script), timeout_s=_LOOK_TIMEOUT_S, error=ActionError)
+    # sbatch says it on standard error, also where all is well.
+    return " ".join((done.stderr or done.stdout).removeprefix("sbatch: ").split())
 
 
 @dataclass(frozen=True, slots=True)

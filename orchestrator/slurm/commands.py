@@ -39,6 +39,11 @@ def sbatch(script: str, *, options: Sequence[str] = ()) -> list[str]:
     return ["sbatch", "--parsable", *options, script]
 
 
+def test_only(script: str) -> list[str]:
+    """Return the question whether Slurm would take ``script``; nothing is submitted."""
+    return ["sbatch", "--test-only", script]
+
+
 def exclude(job_id: str, nodes: Sequence[str]) -> list[str]:
     """Return the command that has a pending job leave out ``nodes`` and no others."""
     return ["scontrol", "update", f"JobId={job_id}", f"ExcNodeList={','.join(nodes)}"]

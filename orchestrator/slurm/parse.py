@@ -207,6 +207,18 @@ _NO_ANSWER = (
 )
 
 
+def refused(stderr: str) -> bool:
+    """Return whether sbatch says that Slurm would not take the job, rather than that nobody knows.
+
+    >>> refused("allocation failure: Invalid account or account/partition combination specified")
+    True
+    >>> refused("sbatch: fatal: Could not establish a configuration source")
+    False
+    """
+    words = ("allocation failure", "submission failed", "error: invalid", "unrecognized option")
+    return not no_answer(stderr) and any(word in stderr.lower() for word in words)
+
+
 def no_answer(stderr: str) -> bool:
     """Return whether a command failed without a word from the controller.
 

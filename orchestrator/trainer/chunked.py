@@ -12,25 +12,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-# Logits in fp32 that may be there at once, in bytes, where `loss_chunks` is auto. Beside them stand
-# their bf16 original and two gradients, so the peak is about three times this.
-AT_ONCE = 2**30
-
 RowLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-def rows_at_once(rows: int, vocabulary: int, wanted: int | str) -> int:
-    """Return the length of a part. Parts are of one length where that can be: it is compiled for.
-
-    >>> rows_at_once(16384, 128256, "auto"), rows_at_once(10, 256, 3)
-    (2048, 4)
-    """
-    if wanted != "auto":
-        return -(-rows // int(wanted))
-    most = max(AT_ONCE // (4 * vocabulary), 1)
-    parts = -(-rows // most)
-    even = next((n for n in range(parts, 2 * parts) if rows % n == 0), parts)
-    return -(-rows // even)
 
 
 def loss_alone(

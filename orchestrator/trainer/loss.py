@@ -18,8 +18,8 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from orchestrator.errors import SpecError
-from orchestrator.spec.train import TrainSpec
-from orchestrator.trainer.chunked import AT_ONCE, LossInParts, RowLoss, loss_alone, rows_at_once
+from orchestrator.spec.train import TrainSpec, rows_at_once
+from orchestrator.trainer.chunked import LossInParts, RowLoss, loss_alone
 from orchestrator.trainer.logits import Adjust, adjust_of, why_whole
 
 
@@ -34,9 +34,8 @@ def attach_loss(model: PreTrainedModel, spec: TrainSpec) -> None:
         SpecError: `loss_chunks` asks for parts, and this model does not allow them.
     """
     rows = spec.micro_batch * spec.data.seq_len
-    size = rows * model.config.get_text_config().vocab_size * 4
-    wanted = spec.loss_chunks
-    whole = wanted == 1 or (wanted == "auto" and size <= AT_ONCE)
+    wanted, vocabulary = spec.loss_chunks, model.config.get_text_config().vocab_size
+    whole = rows_at_once(rows, vocabulary, wanted) == rows
     problem = "" if whole else why_whole(model)
     if problem and wanted != "auto":
         raise SpecError(f"loss_chunks: {problem}; use loss_chunks: 1")

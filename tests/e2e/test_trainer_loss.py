@@ -10,9 +10,7 @@ pytest.importorskip("transformers")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from orchestrator.errors import SpecError  # noqa: E402
-from orchestrator.spec.train import TrainSpec  # noqa: E402
-from orchestrator.trainer import chunked  # noqa: E402
-from orchestrator.trainer.chunked import rows_at_once  # noqa: E402
+from orchestrator.spec.train import TrainSpec, parallel, rows_at_once  # noqa: E402
 from orchestrator.trainer.logits import adjust_of, why_whole  # noqa: E402
 from orchestrator.trainer.loss import attach_loss  # noqa: E402
 
@@ -160,8 +158,7 @@ def test_auto_follows_the_size_of_the_logits(monkeypatch: pytest.MonkeyPatch, to
         return largest.numbers
 
     assert numbers() == ROWS * 600  # far below 1 GiB
-    for module in ("chunked", "loss"):
-        monkeypatch.setattr(f"orchestrator.trainer.{module}.AT_ONCE", 16 * 600 * 4)
+    monkeypatch.setattr(parallel, "LOGITS_AT_ONCE", 16 * 600 * 4)
     assert numbers() == 16 * 600
 
 
@@ -180,7 +177,7 @@ def test_auto_follows_the_size_of_the_logits(monkeypatch: pytest.MonkeyPatch, to
     ],
 )
 def test_length_of_a_part(rows: int, vocabulary: int, wanted: Any, length: int) -> None:
-    assert chunked.AT_ONCE == 2**30
+    assert parallel.LOGITS_AT_ONCE == 2**30
     assert rows_at_once(rows, vocabulary, wanted) == length
 
 
@@ -208,7 +205,7 @@ def test_a_model_that_does_more_to_its_logits(odd: Any, monkeypatch: pytest.Monk
     assert "does more to its logits" in why_whole(odd)
     with pytest.raises(SpecError, match="use loss_chunks: 1"):
         attach_loss(odd, spec_of(SMALL, loss_chunks=2))
-    monkeypatch.setattr("orchestrator.trainer.loss.AT_ONCE", 1)
+    monkeypatch.setattr(parallel, "LOGITS_AT_ONCE", 1)
     attach_loss(odd, spec_of(SMALL))  # auto: whole, then
     assert "forward" not in vars(odd.lm_head)
 

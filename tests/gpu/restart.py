@@ -1,11 +1,15 @@
 """What a restart takes: from the start of the process to the end of the first resumed step.
 
-    python -m tests.gpu.restart [--layers 16] [--hidden 2048] [--train '{"steps": 9}'] [--dir DIR]
+    python -m tests.gpu.restart [--out DIR] [--layers 16] [--hidden 2048] [--dir DIR]
+        [--train '{"fp8": "rowwise"}'] [--only TEXT,...] [--seconds 75] [--compile]
 
-The trainer makes a few steps and a checkpoint, then starts again: its own `startup.json` says
-where the time went. A plain FSDP2 script of the tutorials' kind (`--plain`) loads the same
-checkpoint with `dcp.load` and does the same. "torchrun" is what comes before the workers. Without a
-GPU both are tiny.
+The trainer makes a few steps and a checkpoint, then starts again and again: eager; compiled, with
+what the first attempt compiled (as on another node: the node's own cache is empty); and compiled
+with neither. Its own `startup.json` says where the time went. A plain FSDP2 script of the
+tutorials' kind (`--plain`) loads the same checkpoint with `dcp.load` and does the same. "torchrun"
+is what comes before the workers; compiling is a part of the first step. Starts are begun until
+--seconds are over, and each is kept in DIR as it is measured. Without a GPU all of it is tiny, and
+compiled only with --compile, since a processor's compiler takes minutes.
 """
 
 from __future__ import annotations
@@ -13,15 +17,26 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-PARTS = ("torchrun", "import", "connect", "resume", "build", "load", "first_step", "total")
+from tests.gpu.results import Record, Results, about, about_lines, markdown_table
+
+PARTS = (
+    "torchrun", "import", "connect", "resume", "caches", "build", "load", "first_step", "total",
+)  # fmt: skip
+PLAIN, EAGER = "plain script, eager", "fsdpq, eager"
+KEPT, COLD = "fsdpq, compiled code kept", "fsdpq, compiled anew"
+STARTS = (KEPT, PLAIN, EAGER, COLD)
+_PATIENCE_S = 300.0
 
 
 def main() -> None:
@@ -35,31 +50,47 @@ def main() -> None:
         "--dir", type=Path, help="where the run lies; a temporary folder, if left out"
     )
     parser.add_argument("--plain", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    parser.add_argument("--only", default="", help="rows whose name holds one of these")
+    parser.add_argument("--seconds", type=float, default=75, help="begin no start after that")
+    parser.add_argument("--compile", action="store_true", help="compile without a GPU, too")
+    parser.add_argument("--out", type=Path, help="a folder for the rows, as they are measured")
     args = parser.parse_args()
     if args.plain:
         plain(args.plain)
         return
     with tempfile.TemporaryDirectory(dir=args.dir) as folder:
-        _print(measure(args, Path(folder)), args)
+        results = Results(args.out, "restart", _markdown(args.train))
+        measure(args, Path(folder), results)
+        print(results.markdown)
 
 
-def measure(args: argparse.Namespace, root: Path) -> dict[str, dict[str, float]]:
-    """Return the parts of each start, in seconds."""
+def measure(args: argparse.Namespace, root: Path, results: Results) -> None:
+    """Measure the starts, each from the checkpoint that the first attempt has made."""
     import torch
 
-    workers = torch.cuda.device_count() or 2
-    spec = _spec(args, workers, large=torch.cuda.is_available())
-    trainer = ["-m", "orchestrator.trainer", str(root / "train.json")]
-    (root / "train.json").write_text(json.dumps(spec))
-    _launch(trainer, root, attempt=1, workers=workers)
+    began, large = time.monotonic(), torch.cuda.is_available()
+    workers, compiled = torch.cuda.device_count() or 2, large or args.compile
+    spec = _spec(args, workers, large=large)
+    job = root / "train.json"
+    trainer = ["-m", "orchestrator.trainer", str(job)]
+    job.write_text(json.dumps({**spec, "compile": compiled}))
+    first = Start(trainer, root, attempt=1, workers=workers)
+    first.wait()
+    how = "compiled" if compiled else "eager"
+    results.add({"start": f"fsdpq, first of all, {how}", **first.parts()})
     (root / "finished.json").unlink()  # it is to go on
-    (root / "train.json").write_text(json.dumps({**spec, "steps": spec["steps"] + 2}))
-    began = _launch(trainer, root, attempt=2, workers=workers)
-    found = {"fsdpq": _parts(root / "attempts/2/startup.json", began)}
-    script = ["-m", "tests.gpu.restart", "--plain", str(root)]
-    began = _launch(script, root, attempt=3, workers=workers)
-    return {**found, "plain script": _parts(root / "plain.json", began)}
+    starts = STARTS if compiled else (PLAIN, EAGER)
+    wanted = [one for one in starts if any(text in one for text in args.only.split(","))]
+    for attempt, name in enumerate(wanted, start=2):
+        if time.monotonic() - began > args.seconds:
+            print(f"left out, no time was left: {name}", flush=True)
+            continue
+        if name == COLD:
+            shutil.rmtree(root / "compiled")
+        job.write_text(json.dumps({**spec, "steps": 100_000, "compile": name in (KEPT, COLD)}))
+        program = ["-m", "tests.gpu.restart", "--plain", str(root)] if name == PLAIN else trainer
+        start = Start(program, root, attempt=attempt, workers=workers)
+        results.add({"start": name, **start.until_stepped()})
 
 
 def _spec(args: argparse.Namespace, workers: int, *, large: bool) -> dict[str, Any]:
@@ -89,31 +120,69 @@ def _spec(args: argparse.Namespace, workers: int, *, large: bool) -> dict[str, A
     }
 
 
-def _launch(program: list[str], root: Path, *, attempt: int, workers: int) -> float:
-    """Run ``program`` under torchrun to its end; return when it was started."""
-    began = time.time()
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
-    done = subprocess.run(
-        [sys.executable, *torchrun, *program],
-        check=False,
-        env={
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-            **os.environ,
-            "FSDPQ_RUN_DIR": str(root),
-            "FSDPQ_ATTEMPT": str(attempt),
-        },
-    )
-    if done.returncode:
-        sys.exit(f"attempt {attempt} ended with {done.returncode}")
-    return began
+class Start:
+    """An attempt under torchrun, with a compiler's cache of its own."""
+
+    def __init__(self, program: list[str], root: Path, *, attempt: int, workers: int) -> None:
+        self._told = root / f"attempts/{attempt}/startup.json"
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
+        self._log = root / f"log-{attempt}"
+        self._began = time.time()
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, *torchrun, *program],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={
+                    "OMP_NUM_THREADS": "1",
+                    "HF_HUB_OFFLINE": "1",
+                    **os.environ,
+                    "FSDPQ_RUN_DIR": str(root),
+                    "FSDPQ_ATTEMPT": str(attempt),
+                    "TORCHINDUCTOR_CACHE_DIR": str(root / f"inductor-{attempt}"),
+                    "TRITON_CACHE_DIR": str(root / f"triton-{attempt}"),
+                },
+            )
+
+    def wait(self) -> None:
+        """Return once it has ended well; end this program otherwise."""
+        if code := self._process.wait(_PATIENCE_S):
+            sys.exit(f"it ended with {code}: {self._log.read_text()[-3000:]}")
+
+    def until_stepped(self) -> dict[str, float]:
+        """Return what the start took; then it is not needed any more, and saves nothing."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while not self._told.exists() and self._process.poll() is None:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        found = self._told.exists()
+        # Workers end with their torchrun; those of the plain script have ended by themselves.
+        if self._process.poll() is None and found:
+            _let_end(self._process)
+        if not found:
+            self._process.kill()
+            self._process.wait()
+            sys.exit(f"it took no step: {self._log.read_text()[-3000:]}")
+        return self.parts()
+
+    def parts(self) -> dict[str, float]:
+        """Return the parts of the start, in seconds."""
+        content = json.loads(self._told.read_text())
+        before_s = content["started_at"] - self._began
+        parts = {part: content.get(f"{part}_s", 0.0) for part in PARTS}
+        return {**parts, "torchrun": before_s, "total": before_s + content["total_s"]}
 
 
-def _parts(path: Path, began: float) -> dict[str, float]:
-    content = json.loads(path.read_text())
-    before_s = content["started_at"] - began
-    parts = {part: content.get(f"{part}_s", 0.0) for part in PARTS}
-    return {**parts, "torchrun": before_s, "total": before_s + content["total_s"]}
+def _let_end(process: subprocess.Popen[bytes]) -> None:
+    """End torchrun by its own signal, so that it ends its workers; by force after a while."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(40)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 # -- the plain script ------------------------------------------------------------------------------
@@ -170,7 +239,10 @@ def plain(root: Path) -> None:
     if dist.get_rank() == 0:
         total_s = sum(startup.parts.values())
         content = {"started_at": startup.started_at, **startup.parts, "total_s": total_s}
-        (root / "plain.json").write_text(json.dumps(content))
+        told = root / "attempts" / os.environ["FSDPQ_ATTEMPT"] / "startup.json"
+        told.parent.mkdir(parents=True, exist_ok=True)
+        told.with_suffix(".new").write_text(json.dumps(content))
+        told.with_suffix(".new").replace(told)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -178,27 +250,17 @@ def plain(root: Path) -> None:
 # -- the end ---------------------------------------------------------------------------------------
 
 
-def _print(found: dict[str, dict[str, float]], args: argparse.Namespace) -> None:
-    import torch
-    import transformers
+def _markdown(train: str) -> Callable[[Sequence[Record]], str]:
+    """Return what makes Markdown of the rows so far."""
+    ran_on = about()
 
-    from tests.gpu.preempted import gpu_names
+    def text(rows: Sequence[Record]) -> str:
+        heads = ["seconds", *(part.replace("_", " ") for part in PARTS)]
+        cells = [[row["start"], *(f"{row[part]:.2f}" for part in PARTS)] for row in rows]
+        more = [] if train == "{}" else [f"With {train}.", ""]
+        return "\n".join([*about_lines(ran_on), *more, *markdown_table(heads, cells)])
 
-    about = {
-        "gpus": gpu_names(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "train": args.train,
-    }
-    for key, value in about.items():
-        print(f"| {key} | {value} |")
-    print("| seconds | " + " | ".join(found) + " |")
-    print("|---" * (1 + len(found)) + "|")
-    for part in PARTS:
-        row = " | ".join(f"{parts[part]:.2f}" for parts in found.values())
-        print(f"| {part.replace('_', ' ')} | {row} |")
-    if args.out:
-        args.out.write_text(json.dumps({**about, "starts": found}, indent=2))
+    return text
 
 
 if __name__ == "__main__":

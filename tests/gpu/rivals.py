@@ -1,10 +1,10 @@
 """What fsdpq's trainer is measured against: the same model and step, as others write them.
 
 `PlainLlama` is a Llama in plain PyTorch, of the kind that torchtitan trains: nn.RMSNorm, rotary
-embedding by complex numbers, SDPA. `plain_step` does what torchtitan's train step does, in the same
-order: blocks compiled one by one, `fully_shard` per block, loss compiled and divided by the tokens,
-`clip_grad_norm_`, fused AdamW, and no waiting for the GPU between steps. It is a loop of this
-project's own, not torchtitan.
+embedding by complex numbers, SDPA. A step of `plain` does what torchtitan's train step does, in the
+same order: blocks compiled one by one, `fully_shard` per block, loss compiled and divided by the
+tokens, `clip_grad_norm_`, fused AdamW, and no waiting for the GPU between steps. It is a loop of
+this project's own; torchtitan itself is in `titan`.
 """
 
 import importlib
@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn import functional
 from torch.optim import AdamW
 from torch.utils.checkpoint import checkpoint
@@ -221,6 +222,8 @@ def accelerated(shape: Shape, options: Options, device: torch.device) -> Step:
             layer.compile()
     optimizer = AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), fused=True)
     model, optimizer = accelerator.prepare(model, optimizer)
+    if not all(isinstance(parameter, DTensor) for parameter in model.parameters()):
+        raise RuntimeError("accelerate has not sharded the model")
 
     def step(batch: Batch) -> torch.Tensor:
         optimizer.zero_grad()

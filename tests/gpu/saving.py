@@ -1,39 +1,42 @@
 """What a save costs the training: fsdpq's in the background against those of DCP, in one run.
 
-    python -m tests.gpu.saving [--layers 16] [--hidden 2048] [--disk DIR] [--only fsdpq,sync]
+    python -m tests.gpu.saving [--out DIR] [--seconds 80] [--layers 16] [--hidden 2048]
+        [--disk DIR] [--only fsdpq,process,sync,async]
 
 Trains a Llama on all GPUs of this machine and saves it to memory (/dev/shm) and to disk. For each
 way it prints for how long the call blocked, how much longer the next step took, when the
 checkpoint was complete, and how much slower the steps were meanwhile. fsdpq's checkpoints are
 loaded with plain `dcp.load` and compared, bit by bit, with the state at the moment of the call,
-also where one was asked for while another was under way. Without a GPU it runs two workers with
-gloo and a tiny model.
+also where one was asked for while another was under way. Saves are begun until --seconds are over,
+the most telling ones first; each is kept in DIR as it is measured. Without a GPU it runs two
+workers with gloo and a tiny model.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import runtime
 from orchestrator.runtime import Run
+from tests.gpu.fingerprints import loaded, prints
+from tests.gpu.results import Record, Results, about, about_lines, markdown_table
 
 if TYPE_CHECKING:
     from orchestrator.spec.train import TrainSpec
     from orchestrator.trainer.training import Training
 
-WAYS = ("fsdpq", "sync", "async", "process")
+WAYS = ("fsdpq", "process", "sync", "async")
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,8 @@ def main() -> None:
     parser.add_argument("--disk", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--memory", type=Path, default=Path("/dev/shm"))
     parser.add_argument("--only", default=",".join(WAYS))
-    parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    parser.add_argument("--seconds", type=float, default=80, help="begin no save after that")
+    parser.add_argument("--out", type=Path, help="a folder for the rows, as they are measured")
     args = parser.parse_args()
     if "RANK" in os.environ:
         run = runtime.attach()
@@ -133,8 +137,9 @@ class Bench:
         import torch.distributed as dist
 
         self.run, self.training, self.args = run, training, args
-        self.costs: list[Cost] = []
         self.step_s = 0.0
+        self.results: Results | None = None
+        self._began = time.monotonic()
         self._number = 0
         # DCP's threads use the checkpoint group meanwhile.
         self._group = dist.new_group(backend="gloo")
@@ -157,6 +162,10 @@ class Bench:
         box = torch.tensor([value], dtype=torch.float64)
         dist.all_reduce(box, dist.ReduceOp.MAX, self._group)
         return float(box)
+
+    def late(self) -> bool:
+        """Return whether no time is left for another save; the same on all ranks."""
+        return bool(self.together(float(time.monotonic() - self._began > self.args.seconds)))
 
     def measure(
         self,
@@ -183,9 +192,8 @@ class Bench:
         slower = self.together(mean(among)) / self.step_s - 1 if among else None
         extra_s = self.together(after) - self.step_s
         cost = Cost(way, where, blocked_s, extra_s, done_s, len(among), slower, sound=check())
-        self.costs.append(cost)
-        if self.run.env.rank == 0:
-            print(f"measured: {json.dumps(asdict(cost))}", flush=True)
+        if self.results is not None:
+            self.results.add(asdict(cost))
 
     def folder(self, where: Path) -> Path:
         """Return a name for a checkpoint that nobody has."""
@@ -209,7 +217,9 @@ def _work(run: Run, args: argparse.Namespace) -> None:
     bench = Bench(run, training, args)
     for _ in range(4):
         bench.step()
-    bench.step_s = bench.together(median(bench.step() for _ in range(args.steps)))
+    bench.step_s = bench.together(mean(bench.step() for _ in range(args.steps)))
+    if run.env.rank == 0:
+        bench.results = Results(args.out, "saving", _markdown(bench))
     ways = args.only.split(",")
     places = {"memory": args.memory, "disk": args.disk}
     for where, place in places.items():
@@ -217,23 +227,27 @@ def _work(run: Run, args: argparse.Namespace) -> None:
         box = [tempfile.mkdtemp(prefix="fsdpq-saving-", dir=place) if run.env.rank == 0 else None]
         dist.broadcast_object_list(box, group=world.checkpoint_group)
         folder = Path(str(box[0]))
-        if "fsdpq" in ways:
-            _fsdpq(bench, where, folder)
-        if "sync" in ways:
-            _dcp_sync(bench, where, folder)
-        if where == "disk":
-            for way in ("async", "process"):
-                if way in ways:
-                    _dcp_async(bench, where, folder, way)
+        for way in WAYS:
+            if way in ways and not bench.late():
+                _save(bench, way, where, folder)
         dist.barrier(world.checkpoint_group)
         if run.env.rank == 0:
             subprocess.run(["rm", "-rf", str(folder)], check=False)
-    if run.env.rank == 0:
-        _print(bench, training)
+    if bench.results is not None:
+        print(bench.results.markdown)
     dist.barrier(world.checkpoint_group)
 
 
 # -- the ways --------------------------------------------------------------------------------------
+
+
+def _save(bench: Bench, way: str, where: str, folder: Path) -> None:
+    if way == "fsdpq":
+        _fsdpq(bench, where, folder)
+    elif way == "sync":
+        _dcp_sync(bench, where, folder)
+    elif where == "disk":  # memory's bandwidth is no limit to these: once is enough
+        _dcp_async(bench, where, folder, way)
 
 
 def _fsdpq(bench: Bench, where: str, folder: Path) -> None:
@@ -256,87 +270,40 @@ def _fsdpq(bench: Bench, where: str, folder: Path) -> None:
     if env.rank == 0:
         ready_s = time.perf_counter() - began
         print(f"prepared: planned in {planned_s:.2f} s, memory and writer after {ready_s:.2f} s")
-    prints: dict[int, list[int]] = {}
+    wanted_of: dict[int, list[int]] = {}
 
     def begin() -> Callable[[], bool]:
-        prints[training.state.step] = wanted
+        wanted_of[training.state.step] = wanted
         saver.save_soon()
         return lambda: not run._saves.busy
 
     def check() -> str:
         run.settle()
-        return _compare(bench, run, prints)
+        return _compare(bench, run, wanted_of)
 
-    wanted = _prints(training)
+    wanted = prints(training)
     bench.measure("fsdpq, first", where, begin, check if where == "disk" else lambda: "-")
     if where == "memory":
-        wanted = _prints(training)
+        wanted = prints(training)
         bench.measure("fsdpq", where, begin)
-        wanted = _prints(training)
+        wanted = prints(training)
         begin()
         bench.step()
-        wanted = _prints(training)
+        wanted = prints(training)
         bench.measure("fsdpq, with another under way", where, begin, check)
     saver.close()
 
 
-def _compare(bench: Bench, run: Run, prints: dict[int, list[int]]) -> str:
+def _compare(bench: Bench, run: Run, wanted_of: dict[int, list[int]]) -> str:
     """Return whether the published checkpoints hold what was there when they were asked for."""
     found = []
-    for step, wanted in prints.items():
+    for step, wanted in wanted_of.items():
         path = run.env.checkpoints / f"step-{step}"
         if path.is_dir():
-            found.append(_loaded(bench.training, path) == wanted)
-    prints.clear()
+            found.append(loaded(bench.training, path) == wanted)
+    wanted_of.clear()
     worst = bench.together(float(not all(found)))
     return f"{len(found)} compared: " + ("DIFFERENT" if worst or not found else "equal")
-
-
-def _loaded(training: Training, path: Path) -> list[int]:
-    """Return the fingerprints of a checkpoint, loaded with DCP alone."""
-    import torch
-    from torch.distributed.checkpoint.state_dict import get_state_dict
-    from torch.distributed.checkpoint.state_dict_loader import load
-
-    model, optim = get_state_dict(training.state.model, training.state.optimizer)
-    tensors = {"model": model, "optim": {"state": optim["state"]}}
-    with torch.no_grad():
-        empty = _map(lambda tensor: torch.full_like(tensor, 0), tensors)
-    load({"app": empty}, checkpoint_id=path, process_group=training.world.checkpoint_group)
-    return _prints_of(empty)
-
-
-def _prints(training: Training) -> list[int]:
-    from torch.distributed.checkpoint.state_dict import get_state_dict
-
-    model, optim = get_state_dict(training.state.model, training.state.optimizer)
-    return _prints_of({"model": model, "optim": {"state": optim["state"]}})
-
-
-def _prints_of(tensors: dict[str, Any]) -> list[int]:
-    """Return an exact sum over the bits of each of this rank's tensors."""
-    import torch
-    from torch.distributed.tensor import DTensor
-
-    found: list[Any] = []
-
-    def note(tensor: Any) -> Any:
-        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-        bits = local.detach().contiguous().flatten().view(torch.uint8).view(torch.int32)
-        weights = torch.arange(1, bits.numel() + 1, device=bits.device, dtype=torch.int32)
-        found.append((bits * weights).sum(dtype=torch.int64))  # the order counts, too
-        return tensor
-
-    _map(note, tensors)
-    return [int(value) for value in found]
-
-
-def _map(function: Callable[[Any], Any], value: Any) -> Any:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return function(value)
-    return {key: _map(function, item) for key, item in value.items()}
 
 
 def _dcp_sync(bench: Bench, where: str, folder: Path) -> None:
@@ -380,8 +347,13 @@ def _dcp_async(bench: Bench, where: str, folder: Path, way: str) -> None:
         upload = getattr(found, "upload_completion", found)
         return lambda: bool(upload.done())
 
-    name = "dcp.async_save" + (", process, pinned, staged aside" if way == "process" else "")
-    bench.measure(name, where, begin)
+    if way == "process":
+        # The first one starts the process.
+        bench.measure("dcp.async_save, process, pinned, staged aside, first", where, begin)
+        if not bench.late():
+            bench.measure("dcp.async_save, process, pinned, staged aside", where, begin)
+    else:
+        bench.measure("dcp.async_save", where, begin)
     hook.remove()
 
 
@@ -395,33 +367,39 @@ def _synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def _print(bench: Bench, training: Training) -> None:
-    import torch
+_HEADS = (
+    "way", "where", "blocked, s", "next step, + s", "complete after, s", "steps then", "slower",
+    "content",
+)  # fmt: skip
 
-    from tests.gpu.preempted import gpu_names
 
-    gib = sum(p.numel() for p in training.model.parameters()) * 12 / 2**30
-    about = {
-        "gpus": gpu_names(),
-        "torch": torch.__version__,
-        "parameters": training.num_parameters,
-        "state_gib": round(gib, 2),
-        "step_s": round(bench.step_s, 4),
-        "writers": bench.args.writers,
-    }
-    for key, value in about.items():
-        print(f"| {key} | {value} |")
-    print("| way | where | blocked s | next step + s | complete after s | steps then | slower | |")
-    print("|---|---|---|---|---|---|---|---|")
-    for c in bench.costs:
-        slower = "-" if c.slower is None else f"{c.slower:+.1%}"
-        print(
-            f"| {c.way} | {c.where} | {c.blocked_s:.3f} | {c.next_step_extra_s:+.3f} |"
-            f" {c.done_s:.1f} | {c.steps_meanwhile} | {slower} | {c.sound} |"
-        )
-    if bench.args.out:
-        content = {**about, "saves": [asdict(cost) for cost in bench.costs]}
-        bench.args.out.write_text(json.dumps(content, indent=2))
+def _markdown(bench: Bench) -> Callable[[Sequence[Record]], str]:
+    """Return what makes Markdown of the rows so far."""
+    ran_on = about()
+    parameters = bench.training.num_parameters
+    told = (
+        f"{parameters:,} parameters, a state of {parameters * 12 / 2**30:.2f} GiB;"
+        f" a step takes {bench.step_s:.4f} s; {bench.args.writers} files a rank."
+    )
+
+    def text(rows: Sequence[Record]) -> str:
+        table = markdown_table(_HEADS, [_cells(row) for row in rows])
+        return "\n".join([*about_lines(ran_on), told, "", *table])
+
+    return text
+
+
+def _cells(row: Record) -> list[object]:
+    return [
+        row["way"],
+        row["where"],
+        f"{row['blocked_s']:.3f}",
+        f"{row['next_step_extra_s']:+.3f}",
+        f"{row['done_s']:.1f}",
+        row["steps_meanwhile"],
+        "-" if row["slower"] is None else f"{row['slower']:+.1%}",
+        row["sound"],
+    ]
 
 
 if __name__ == "__main__":

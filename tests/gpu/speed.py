@@ -1,20 +1,21 @@
 """Tokens per second and GPU, MFU and memory, beside what others do with the same model.
 
-    python -m tests.gpu.speed [--only TEXT] [--seconds 150] [--batch 8] [--batch-8b 2]
+    python -m tests.gpu.speed [--out DIR] [--only TEXT,...] [--seconds 80]
+        [--batch 8] [--batch-8b 2]
 
-One run on all GPUs of this machine: every row has the same shape, batch, sequence and precision and
-runs in the same processes, one after the other. Prints a Markdown table. Rows are begun until
---seconds are over, the most telling ones first. Without a GPU it trains a tiny model on two workers
-with gloo, which is how the script itself is tried (--compile compiles there, too).
+One run on all GPUs of this machine: every row has the same shape, batch, sequence and precision,
+one after the other. Prints a Markdown table, and keeps each row in DIR as it is measured. Rows are
+begun until --seconds are over, the most telling ones first. Without a GPU it trains a tiny model on
+two workers with gloo, which is how the script itself is tried (--compile compiles there, too).
 
 What a row is of: `fsdpq` is this trainer's own build and train_step, with the vote after it;
-`plain` is tests/gpu/rivals.py, a loop as torchtitan's; `accelerate` is Hugging Face's FSDP2, where
-it is installed. FP8 rows need torchao.
+`torchtitan` is torchtitan's own Trainer, in processes of its own (tests/gpu/titan.py);
+`accelerate` is Hugging Face's FSDP2; `plain` is tests/gpu/rivals.py, a loop as torchtitan's that
+needs no other package. FP8 rows need torchao. What is not installed is named under the table.
 """
 
 import argparse
 import gc
-import json
 import os
 import subprocess
 import sys
@@ -23,7 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,18 @@ from orchestrator.trainer.model import build_on_meta
 from orchestrator.trainer.sampler import Sampler, rank_positions
 from orchestrator.trainer.utilization import flops_per_token, peak_flops
 from orchestrator.trainer.world import World, connect
+from tests.gpu import titan
+from tests.gpu.results import Record, Results, about
 from tests.gpu.rivals import Options, Shape, accelerated, plain
+from tests.gpu.speed_table import markdown
 
 BIG = Shape(layers=32, hidden=4096, inner=14336, heads=32, kv_heads=8, vocab=128256, seq_len=4096)
 MIDDLE = Shape(layers=16, hidden=2048, inner=8192, heads=32, kv_heads=8, vocab=32000, seq_len=4096)
 TINY = Shape(layers=2, hidden=64, inner=128, heads=4, kv_heads=2, vocab=512, seq_len=64)
 WARM_UP, STEPS = 3, 8
+
+
+WHO = ("fsdpq", "torchtitan", "accelerate", "plain")
 
 
 @dataclass(frozen=True)
@@ -71,20 +78,18 @@ class Row:
 def rows(*, compiled: bool, tiny: bool) -> Iterator[Row]:
     """Yield what to measure, the most telling first."""
     fast, eager, some = Options(compiled), Options(), Options(compiled, "selective")
+    fp8 = [Options(True, fp8="tensorwise"), Options(True, fp8="rowwise")]
     size = "tiny" if tiny else "1.1B"
-    both = ("fsdpq", "plain")
-    yield from (Row(who, size, fast) for who in both)
-    if util.find_spec("accelerate"):
-        yield Row("accelerate", size, fast)
-    if util.find_spec("torchao") and not tiny:
-        yield from (Row(who, size, Options(True, fp8="tensorwise")) for who in both)
-        yield Row("fsdpq", size, Options(True, fp8="rowwise"))
+    yield from (Row(who, size, fast) for who in WHO[:3])
     if not tiny:
-        yield from (Row(who, "8B", some) for who in both)
-        if util.find_spec("torchao"):
-            yield from (Row(who, "8B", Options(True, "selective", "tensorwise")) for who in both)
+        yield from (Row(who, "8B", some) for who in WHO[:2])
+    yield from (Row(who, size, how) for how in fp8 for who in WHO[:2])
+    if not tiny:
+        yield Row("accelerate", "8B", Options(True, "full"))
+        yield from (Row(who, "8B", Options(True, "selective", "tensorwise")) for who in WHO[:2])
     if compiled:
-        yield from (Row(who, size, eager) for who in both)
+        yield from (Row(who, size, eager) for who in WHO)
+    yield Row("plain", size, fast)
     yield Row("fsdpq", size, some)
     yield Row("fsdpq", size, Options(compiled, "full"))
     for label, key, value in (
@@ -94,10 +99,21 @@ def rows(*, compiled: bool, tiny: bool) -> Iterator[Row]:
         ("blocks kept whole", "reshard_after_forward", False),
     ):
         yield Row("fsdpq", size, fast, label, ((key, value),))
-    if util.find_spec("accelerate"):
-        yield Row("accelerate", size, eager)
-        if not tiny:
-            yield Row("accelerate", "8B", Options(True, "full"))
+
+
+def why_not(row: Row) -> str:
+    """Return why a row cannot be measured here; empty if it can."""
+    if row.options.fp8 != "off" and not torch.cuda.is_available():
+        return "FP8 needs a GPU"
+    if row.options.fp8 != "off" and not util.find_spec("torchao"):
+        return "torchao is not installed"
+    if row.who == "torchtitan":
+        return titan.why_not()
+    if row.who == "accelerate" and not util.find_spec("accelerate"):
+        return "accelerate is not installed"
+    if row.who == "accelerate" and not torch.cuda.is_available():
+        return "accelerate shards on GPUs alone"
+    return ""
 
 
 def shape_of(row: Row) -> Shape:
@@ -176,6 +192,8 @@ def measure(row: Row, world: World, *, micro_batch: int) -> dict[str, Any]:
     """Return what the row gave. Collective."""
     on_gpu = world.device.type == "cuda"
     spec = spec_of(row, micro_batch=micro_batch, ranks=world.size, on_gpu=on_gpu)
+    if row.who == "torchtitan":
+        return rated(titan_figures(row, world, micro_batch=micro_batch), spec, micro_batch)
     torch.use_deterministic_algorithms(spec.deterministic)
     corpus = open_corpus(spec.data.text_files, seq_len=spec.data.seq_len)
     if row.who == "fsdpq":
@@ -190,20 +208,52 @@ def measure(row: Row, world: World, *, micro_batch: int) -> dict[str, Any]:
     for _ in range(STEPS):
         loss = step()
     wait(world)
-    step_s = (time.perf_counter() - warm) / STEPS
-    each = micro_batch * spec.data.seq_len / step_s
-    per_token = flops_per_token(build_on_meta(spec.model), seq_len=spec.data.seq_len)
-    peak = peak_flops(torch.cuda.get_device_name()) if on_gpu else None
-    return {
-        "step_s": step_s,
-        "tokens_per_s_per_gpu": each,
-        "tflops": each * per_token / 1e12,
-        "mfu": each * per_token / peak if peak else None,
+    found = {
+        "step_s": (time.perf_counter() - warm) / STEPS,
         "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if on_gpu else None,
         "reserved_gib": torch.cuda.max_memory_reserved() / 2**30 if on_gpu else None,
         "warm_up_s": warm - began,
         "loss": loss,
     }
+    return rated(found, spec, micro_batch)
+
+
+def rated(found: Record, spec: TrainSpec, micro_batch: int) -> Record:
+    """Add to a row's seconds what comes of them."""
+    each = micro_batch * spec.data.seq_len / found["step_s"]
+    per_token = flops_per_token(build_on_meta(spec.model), seq_len=spec.data.seq_len)
+    peak = peak_flops(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
+    return {
+        **found,
+        "tokens_per_s_per_gpu": each,
+        "tflops": each * per_token / 1e12,
+        "mfu": each * per_token / peak if peak else None,
+    }
+
+
+def titan_figures(row: Row, world: World, *, micro_batch: int) -> Record:
+    """Return torchtitan's figures, which rank 0 has measured while the others wait. Collective.
+
+    Raises:
+        RuntimeError: It came to nothing.
+    """
+    box: list[Record] = [{}]
+    if world.rank == 0:
+        try:
+            box[0] = titan.run(
+                vars(shape_of(row)),
+                ranks=world.size,
+                batch=micro_batch,
+                compiled=row.options.compile,
+                recompute=row.options.recompute,
+                fp8=row.options.fp8,
+            )
+        except (RuntimeError, OSError, ValueError) as problem:
+            box[0] = {"problem": str(problem)}
+    dist.broadcast_object_list(box, group=world.checkpoint_group)
+    if "problem" in box[0]:
+        raise RuntimeError(box[0]["problem"])
+    return box[0]
 
 
 def wait(world: World) -> None:
@@ -252,22 +302,20 @@ def worker(args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     began = time.monotonic()
     rate = matrix_rate(world.device)
-    found = []
+    ran_on = about()
+    results = Results(args.out if world.rank == 0 else None, "speed", markdown(ran_on, rate))
     for row in rows(compiled=args.compile or not tiny, tiny=tiny):
-        if args.only not in row.name:
+        if not any(text in row.name for text in args.only.split(",")):
             continue
+        batch = args.batch_8b if row.size == "8B" else args.batch
         late = torch.tensor(int(time.monotonic() - began > args.seconds))
         dist.broadcast(late, 0, group=world.checkpoint_group)  # one clock for all ranks
-        if late.item():
-            break
-        batch = args.batch_8b if row.size == "8B" else args.batch
-        found.append({"name": row.name, "batch": batch, **attempt(row, world, batch)})
+        reason = why_not(row) or ("no time was left" if late.item() else "")
+        found = {"left_out": reason} if reason else attempt(row, world, batch)
         if world.rank == 0:
-            print(json.dumps(found[-1]), file=sys.stderr, flush=True)
+            results.add({"name": row.name, "batch": batch, **found})
     if world.rank == 0:
-        print(table(found, rate))
-        if args.out:
-            args.out.write_text(json.dumps({**versions(), "matrix_rate": rate, "rows": found}))
+        print(results.markdown)
     dist.barrier(world.checkpoint_group)
     dist.destroy_process_group()
     sys.stdout.flush()
@@ -292,49 +340,15 @@ def attempt(row: Row, world: World, batch: int) -> dict[str, Any]:
         clean()
 
 
-def table(found: list[dict[str, Any]], rate: float) -> str:
-    """Return the figures as Markdown."""
-    heads = ["", "batch", "step, s", "tokens/s/GPU", "TFLOP/s", "MFU", "of matrix rate"]
-    heads += ["peak, GiB", "reserved, GiB", "first 3 steps, s", "loss"]
-    lines = [f"bf16 matrix product: {rate / 1e12:.0f} TFLOP/s. {versions()}", ""]
-    lines += ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    for row in found:
-        if "problem" in row:
-            lines.append(f"| {row['name']} | {row['batch']} | {row['problem']} |" + " |" * 8)
-            continue
-        mfu = f"{row['mfu']:.1%}" if row["mfu"] else "-"
-        memory = [f"{row[key]:.1f}" if row[key] else "-" for key in ("peak_gib", "reserved_gib")]
-        cells = [row["name"], row["batch"], f"{row['step_s']:.4f}"]
-        cells += [f"{row['tokens_per_s_per_gpu']:,.0f}", f"{row['tflops']:.1f}", mfu]
-        cells += [f"{row['tflops'] * 1e12 / rate:.1%}", *memory]
-        cells += [f"{row['warm_up_s']:.1f}", f"{row['loss']:.4f}"]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines)
-
-
-def versions() -> dict[str, str]:
-    """Return what this ran with."""
-    names = ("torch", "transformers", "accelerate", "torchao")
-    found = {}
-    for name in names:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "none"
-    found["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    found["ranks"] = os.environ.get("WORLD_SIZE", "1")
-    return found
-
-
 def main() -> None:
     """Start the ranks."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default="", help="rows whose name holds this text")
-    parser.add_argument("--seconds", type=float, default=150, help="begin no row after that")
+    parser.add_argument("--only", default="", help="rows whose name holds one of these")
+    parser.add_argument("--seconds", type=float, default=80, help="begin no row after that")
     parser.add_argument("--batch", type=int, default=8, help="sequences a GPU, 1.1B and tiny")
     parser.add_argument("--batch-8b", type=int, default=2)
     parser.add_argument("--compile", action="store_true", help="compile without a GPU, too")
-    parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    parser.add_argument("--out", type=Path, help="a folder for the rows, as they are measured")
     args = parser.parse_args()
     if "TORCHELASTIC_RUN_ID" in os.environ:
         worker(args)

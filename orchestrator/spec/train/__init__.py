@@ -5,6 +5,7 @@ from orchestrator.spec.train.checkpoint import CheckpointSpec
 from orchestrator.spec.train.data import DataSpec
 from orchestrator.spec.train.mesh import MeshSpec
 from orchestrator.spec.train.model import ModelSpec
+from orchestrator.spec.train.parallel import rows_at_once
 from orchestrator.spec.train.schema import TrainSpec, load_train, with_overrides
 from orchestrator.spec.train.timeouts import TimeoutSpec
 from orchestrator.spec.train.tuning import LoraSpec
@@ -21,5 +22,6 @@ __all__ = [
     "fits",
     "load_train",
     "mesh_shape",
+    "rows_at_once",
     "with_overrides",
 ]

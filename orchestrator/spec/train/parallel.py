@@ -7,6 +7,10 @@ from pydantic import BeforeValidator, Field, model_validator
 from orchestrator.fields import Strict
 from orchestrator.spec.train.numbers import Count
 
+# Logits in fp32 that may be there at once, in bytes, where `loss_chunks` is auto. Beside them stand
+# their bf16 original and two gradients, so the peak is about three times this.
+LOGITS_AT_ONCE = 2**30
+
 
 def _chunks(value: object) -> object:
     if value == "auto" or (type(value) is int and value >= 1):
@@ -54,3 +58,19 @@ class SafetySpec(Strict):
 
     nonfinite: Literal["stop", "skip"] = "stop"
     nonfinite_limit: Count = 10
+
+
+def rows_at_once(rows: int, vocabulary: int, wanted: int | str) -> int:
+    """Return the length of a part of the loss, where ``loss_chunks`` is ``wanted``.
+
+    Parts are of one length where that can be: it is compiled for.
+
+    >>> rows_at_once(16384, 128256, "auto"), rows_at_once(10, 256, 3)
+    (2048, 4)
+    """
+    if wanted != "auto":
+        return -(-rows // int(wanted))
+    most = max(LOGITS_AT_ONCE // (4 * vocabulary), 1)
+    parts = -(-rows // most)
+    even = next((n for n in range(parts, 2 * parts) if rows % n == 0), parts)
+    return -(-rows // even)

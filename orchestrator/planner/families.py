@@ -1,0 +1,135 @@
+"""From a Hugging Face configuration to the shape of its model. Pure.
+
+What a configuration leaves out has the value that transformers 5 gives it.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from orchestrator.errors import SpecError
+from orchestrator.planner.shape import ModelShape
+
+Config = Mapping[str, Any]
+
+_LLAMA: Config = {
+    "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "vocab_size": 32000,
+}  # fmt: skip
+_QWEN: Config = {
+    **_LLAMA, "intermediate_size": 22016, "vocab_size": 151936, "num_key_value_heads": 32,
+}  # fmt: skip
+_GEMMA: Config = {
+    "hidden_size": 3072, "intermediate_size": 24576, "num_hidden_layers": 28,
+    "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 256,
+    "vocab_size": 256000, "tie_word_embeddings": True,
+}  # fmt: skip
+_GEMMA2: Config = {
+    **_GEMMA, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
+    "num_attention_heads": 8, "num_key_value_heads": 4,
+}  # fmt: skip
+
+_DEFAULTS: Mapping[str, Config] = MappingProxyType(
+    {
+        "llama": _LLAMA,
+        "mistral": {**_LLAMA, "intermediate_size": 14336, "num_key_value_heads": 8},
+        "qwen2": _QWEN,
+        "qwen3": {**_QWEN, "head_dim": 128},
+        "gemma": _GEMMA,
+        "gemma2": _GEMMA2,
+        "gemma3_text": {**_GEMMA2, "vocab_size": 262208},
+        "mixtral": {
+            **_LLAMA,
+            "intermediate_size": 14336,
+            "num_key_value_heads": 8,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+        },
+        "qwen3_moe": {
+            **_QWEN,
+            "hidden_size": 2048,
+            "num_hidden_layers": 24,
+            "num_key_value_heads": 4,
+            "moe_intermediate_size": 768,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+        },
+    }
+)
+FAMILIES = tuple(_DEFAULTS)
+
+
+def shape_of(config: Config) -> ModelShape:
+    """Return the shape of the model of a Hugging Face configuration.
+
+    >>> shape_of({"model_type": "llama"}).parameters
+    6738415616
+
+    Raises:
+        SpecError: The family is not known here, or a size is no whole number.
+    """
+    family = str(config.get("model_type"))
+    text = config.get("text_config")
+    if family not in _DEFAULTS and isinstance(text, Mapping):  # several modalities: their text part
+        return shape_of(text)
+    if family not in _DEFAULTS:
+        raise SpecError(
+            f"model: fsdpq plan does not know the shape of model_type {family}; it knows"
+            f" {', '.join(FAMILIES)}. Start it on one node and look at the memory"
+        )
+    given = {key: value for key, value in config.items() if value is not None}
+    if "num_local_experts" in given:  # transformers writes either name
+        given.setdefault("num_experts", given["num_local_experts"])
+    merged = {**_DEFAULTS[family], **given}
+    # A configuration that gives its heads and not those of keys has as many of both.
+    if "num_attention_heads" in given and family == "llama":
+        merged.setdefault("num_key_value_heads", given["num_attention_heads"])
+    return _shape(family, merged)
+
+
+def _shape(family: str, config: Config) -> ModelShape:
+    heads = _size(config, "num_attention_heads")
+    hidden = _size(config, "hidden_size")
+    gemma = family.startswith("gemma")
+    bias = bool(config.get("attention_bias", False)) and family not in ("mistral", "mixtral")
+    return ModelShape(
+        family=family,
+        hidden=hidden,
+        intermediate=_intermediate(family, config),
+        layers=_size(config, "num_hidden_layers"),
+        heads=heads,
+        kv_heads=_size(config, "num_key_value_heads") if "num_key_value_heads" in config else heads,
+        head_dim=_size(config, "head_dim") if "head_dim" in config else hidden // heads,
+        vocab=_size(config, "vocab_size"),
+        tied=bool(config.get("tie_word_embeddings", False)),
+        qkv_bias=bias or family == "qwen2",
+        out_bias=bias and family != "qwen2",
+        mlp_bias=family == "llama" and bool(config.get("mlp_bias", False)),
+        norms=4 if family in ("gemma2", "gemma3_text") else 2,
+        qk_norm=family in ("qwen3", "qwen3_moe", "gemma3_text"),
+        fp32_norm=gemma,
+        softcap=family == "gemma2" and config.get("attn_logit_softcapping", 50.0) is not None,
+        **_experts(family, config),
+    )
+
+
+def _intermediate(family: str, config: Config) -> int:
+    return _size(config, "moe_intermediate_size" if family == "qwen3_moe" else "intermediate_size")
+
+
+def _experts(family: str, config: Config) -> dict[str, int]:
+    if family not in ("mixtral", "qwen3_moe"):
+        return {}
+    if config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1:
+        raise SpecError("model: fsdpq plan knows mixtures of experts whose blocks are all alike")
+    return {
+        "experts": _size(config, "num_experts"),
+        "experts_per_token": _size(config, "num_experts_per_tok"),
+    }
+
+
+def _size(config: Config, key: str) -> int:
+    value = config.get(key)
+    if type(value) is not int or value < 1:
+        raise SpecError(f"model: {key} must be a whole number, 1 or more, and is {value!r}")
+    return value

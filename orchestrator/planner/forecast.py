@@ -1,0 +1,149 @@
+"""All that can be said of a job before it runs. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.planner.families import shape_of
+from orchestrator.planner.layouts import (
+    Layout,
+    Place,
+    best,
+    fewest_nodes,
+    fewest_nodes_at_all,
+    layout,
+)
+from orchestrator.planner.saves import Saves, saves
+from orchestrator.planner.shape import ModelShape
+from orchestrator.planner.workload import workload
+from orchestrator.spec.train import TrainSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What is likely to come of a job.
+
+    Attributes:
+        asked: The job as it is written.
+        nodes_min: The fewest nodes on which it fits as it is written; None where unknown or none.
+        smallest: The best layout on the fewest nodes on which any would fit.
+        layouts: The fastest ones that fit on the nodes that it asks for.
+        saves: Its checkpoints.
+    """
+
+    train: TrainSpec
+    shape: ModelShape
+    place: Place
+    asked: Layout
+    nodes_min: int | None
+    smallest: Layout | None
+    layouts: tuple[Layout, ...]
+    saves: Saves
+
+    @property
+    def total_s(self) -> float | None:
+        """Seconds of all steps, without saves and interruptions."""
+        return self.asked.speed.step_s * self.train.steps if self.asked.speed else None
+
+    @property
+    def answer(self) -> str:
+        """One sentence: whether it takes more than one node."""
+        return _answer(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON's types; the first seven keys are those that stay."""
+        asked, speed, gpu = self.asked, self.asked.speed, self.place.gpu
+        return {
+            "fits": asked.fits,
+            "nodes_min": self.nodes_min,
+            "per_gpu_bytes": asked.memory.to_json(),
+            "peak_bytes": round(asked.memory.peak),
+            "checkpoint_bytes": round(self.saves.checkpoint_bytes),
+            "step_s": speed and speed.step_s,
+            "tokens_per_s_per_gpu": speed and speed.tokens_per_s_per_gpu,
+            "tight": asked.tight,
+            "nodes": asked.nodes,
+            "gpus_per_node": self.place.per_node,
+            "gpu": gpu and gpu.name,
+            "gpu_bytes": gpu and round(gpu.memory_bytes),
+            "allocated_bytes": round(asked.memory.allocated),
+            "reserved_bytes": round(asked.memory.reserved),
+            "host_bytes": round(asked.memory.host),
+            "peak_moment": asked.memory.moment,
+            "parameters": self.shape.parameters,
+            "mfu": speed and speed.share,
+            "speed_within": speed and speed.within,
+            "speed_source": speed and speed.source,
+            "total_s": self.total_s,
+            "checkpoint_s": self.saves.save_s,
+            "checkpoint_every_s": self.saves.every_s,
+            "checkpoint_every_steps": self.saves.every_steps,
+            "answer": self.answer,
+            "smallest": self.smallest and _layout_json(self.smallest),
+            "layouts": [_layout_json(one) for one in self.layouts],
+        }
+
+
+def _layout_json(one: Layout) -> dict[str, Any]:
+    return {
+        "nodes": one.nodes,
+        **one.options,
+        "peak_bytes": round(one.memory.peak),
+        "step_s": one.speed and one.speed.step_s,
+        "tokens_per_s_per_gpu": one.speed and one.speed.tokens_per_s_per_gpu,
+    }
+
+
+def forecast(train: TrainSpec, config: Mapping[str, Any], place: Place, *, nodes: int) -> Forecast:
+    """Return what is likely to come of ``train`` on ``nodes`` nodes.
+
+    Args:
+        train: What is trained, its mesh settled.
+        config: The Hugging Face configuration of its model.
+        place: What the nodes are.
+        nodes: How many the job asks for.
+
+    Raises:
+        SpecError: The shape of the model is not known, or the mesh does not fit the ranks.
+    """
+    shape = shape_of(config)
+    asked = layout(train, shape, place, nodes=nodes)
+    known = place.gpu is not None
+    work = workload(train, shape, world_size=nodes * place.per_node)
+    return Forecast(
+        train=train,
+        shape=shape,
+        place=place,
+        asked=asked,
+        nodes_min=fewest_nodes(train, shape, place) if known else None,
+        smallest=fewest_nodes_at_all(train, shape, place) if known else None,
+        layouts=tuple(best(train, shape, place, nodes=nodes)) if known else (),
+        saves=saves(
+            shape, work, train.checkpoint, step_s=asked.speed.step_s if asked.speed else None
+        ),
+    )
+
+
+def _answer(seen: Forecast) -> str:
+    gpu, smallest = seen.place.gpu, seen.smallest
+    if gpu is None:
+        return "The kind of GPU is not known: give --gpu to learn how many nodes it takes."
+    node = f"one node of {seen.place.per_node} x {gpu.name}"
+    if seen.nodes_min == 1:
+        return f"No: it fits on {node} as it is. More nodes only make it faster."
+    if smallest is None:
+        return (
+            f"It fits on no number of nodes up to 64 of {seen.place.per_node} x {gpu.name}: make"
+            " the sequence or the model smaller"
+        )
+    ways = ", ".join(f"{key}: {value}" for key, value in smallest.options.items())
+    if smallest.nodes == 1:
+        return f"Not for its memory: it fits on {node} with {ways}."
+    if seen.nodes_min and seen.nodes_min <= smallest.nodes:
+        return (
+            f"Yes: as it is it takes {seen.nodes_min} nodes of {node.removeprefix('one node of ')}."
+        )
+    return f"Yes: it takes {smallest.nodes} nodes at least, with {ways}."
+
+
+__all__ = ["Forecast", "forecast"]

@@ -1,0 +1,111 @@
+"""What one rank does in a step, as far as memory and time depend on it. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from orchestrator.planner.shape import ModelShape
+from orchestrator.spec.train import TrainSpec, mesh_shape, rows_at_once
+
+Checkpointing = Literal["off", "selective", "full"]
+CHECKPOINTING: tuple[Checkpointing, ...] = ("off", "selective", "full")
+
+_ADAPTED = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What one rank does in a step.
+
+    Attributes:
+        batch: Sequences of a micro-batch.
+        micro_batches: How many it takes one after the other.
+        replicate: Copies of the parameters.
+        shard: Ranks over which each copy is spread.
+        width: Bytes of a number in matrix products: 2 for bf16, 4 for fp32.
+        reshard: Whether gathered blocks are dropped between forward and backward.
+        unsharded_sums: Whether gradients add up unsharded, in fp32, over micro-batches.
+        fused_loss: Whether softmax and loss are compiled into one, so no fp32 logits exist.
+        loss_rows: Tokens whose logits exist at once; all of them, if the loss is taken whole.
+        prefetch: Blocks that are gathered ahead; 0 is PyTorch's own order.
+        rank: Of LoRA; 0 where all parameters are trained.
+        adapted: The projections that LoRA adapts.
+    """
+
+    batch: int
+    seq_len: int
+    micro_batches: int = 1
+    replicate: int = 1
+    shard: int = 1
+    width: int = 2
+    checkpointing: Checkpointing = "off"
+    attention: str = "sdpa"
+    compiled: bool = False
+    fp8: str = "off"
+    reshard: bool = True
+    unsharded_sums: bool = False
+    fused_loss: bool = False
+    loss_rows: int = 0
+    offload: bool = False
+    deterministic: bool = True
+    prefetch: int = 0
+    rank: int = 0
+    adapted: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch."""
+        return self.batch * self.seq_len
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self.replicate * self.shard
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the loss is taken of some tokens after the other."""
+        return 0 < self.loss_rows < self.tokens
+
+
+def workload(spec: TrainSpec, shape: ModelShape, *, world_size: int) -> Workload:
+    """Return what each of ``world_size`` ranks does in a step of ``spec``.
+
+    Raises:
+        SpecError: The mesh does not fit the ranks.
+    """
+    replicate, shard = mesh_shape(spec, world_size)
+    tokens = spec.micro_batch * spec.data.seq_len
+    rank, adapted = _lora(getattr(spec, "lora", None))
+    return Workload(
+        batch=spec.micro_batch,
+        seq_len=spec.data.seq_len,
+        micro_batches=max(spec.global_batch // (spec.micro_batch * world_size), 1),
+        replicate=replicate,
+        shard=shard,
+        width=2 if spec.precision == "bf16" else 4,
+        checkpointing=spec.activation_checkpointing,
+        attention=spec.model.attention,
+        compiled=spec.compile,
+        fp8=spec.fp8,
+        reshard=spec.reshard_after_forward,
+        unsharded_sums=spec.accumulate == "unsharded",
+        fused_loss=spec.compile,
+        loss_rows=rows_at_once(tokens, shape.vocab, spec.loss_chunks),
+        offload=spec.cpu_offload,
+        deterministic=spec.deterministic,
+        prefetch=spec.prefetch,
+        rank=rank,
+        adapted=adapted,
+    )
+
+
+def _lora(given: Any) -> tuple[int, tuple[str, ...]]:
+    """Return rank and targets of `train.lora`, whatever kind of object holds them."""
+    if not given:
+        return 0, ()
+    asked = given if isinstance(given, Mapping) else vars(given)
+    targets = asked.get("target_modules") or asked.get("targets") or _ADAPTED
+    words = (targets,) if isinstance(targets, str) else tuple(targets)
+    named = tuple(one for one in _ADAPTED if any(word in (one, "all-linear") for word in words))
+    return int(asked.get("rank", 8)), named or _ADAPTED

@@ -1,0 +1,194 @@
+"""The planner's sums against what torch does: parameters, saved tensors, everything that is held.
+
+No GPU: what a CPU's kernels keep to themselves, and CUDA's own memory, are measured by
+tests.gpu.planner.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from torch.autograd.graph import saved_tensors_hooks  # noqa: E402
+from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
+
+from orchestrator.planner.activations import saved_per_token  # noqa: E402
+from orchestrator.planner.families import FAMILIES, shape_of  # noqa: E402
+from orchestrator.planner.moments import moments  # noqa: E402
+from orchestrator.planner.workload import Workload, workload  # noqa: E402
+from orchestrator.spec.train import TrainSpec  # noqa: E402
+from orchestrator.trainer.anatomy import decoder_blocks  # noqa: E402
+from tests.e2e.held import play  # noqa: E402
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="counts what a CPU does"),
+]
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 96,
+    "intermediate_size": 272,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "vocab_size": 300,
+}
+
+
+def on_meta(config: dict[str, Any]) -> Any:
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_key_value_heads": 6, "head_dim": 16},
+        {"num_key_value_heads": 2, "head_dim": 24, "tie_word_embeddings": True},
+        {"num_key_value_heads": 1, "tie_word_embeddings": False, "attention_bias": True,
+         "mlp_bias": True},
+        {},
+    ],
+)  # fmt: skip
+def test_parameters_are_those_of_transformers(family: str, changes: dict[str, Any]) -> None:
+    config = {"model_type": family, **SMALL, **changes}
+    if family in ("mixtral", "qwen3_moe"):
+        config |= {"moe_intermediate_size": 80, "num_experts": 4, "num_local_experts": 4}
+    elif family.startswith("gemma") and "num_key_value_heads" not in changes:
+        config["num_key_value_heads"] = 2  # theirs do not divide these heads
+    if family in ("qwen2", "qwen3", "mistral", "mixtral", "qwen3_moe"):
+        config.setdefault("num_key_value_heads", 3)
+    model, shape = on_meta(config), shape_of(config)
+    assert sum(p.numel() for p in model.parameters()) == shape.parameters
+    block = next(iter(decoder_blocks(model).values()))
+    assert sum(p.numel() for p in block.parameters()) == shape.block
+    assert shape_of(AutoConfig.for_model(**config).to_dict()) == shape
+
+
+def saved_bytes(config: dict[str, Any], work: Workload, *, compiled: bool = False) -> int:
+    """Return what autograd saves in the last block, without its parameters."""
+    dtype = torch.bfloat16 if work.width == 2 else torch.float32
+    model = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model(**config), dtype=dtype, attn_implementation=work.attention
+    ).train()
+    model.config.use_cache = False
+    parameters = {p.untyped_storage()._cdata for p in model.parameters()}
+    kept: dict[int, Any] = {}
+    block = list(decoder_blocks(model).values())[-1]
+    if compiled:
+        block.compile(fullgraph=True, dynamic=False)
+    inner: Any = block._compiled_call_impl if compiled else block.forward
+
+    def pack(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in parameters:
+            kept[storage._cdata] = storage  # held, so that no other one gets its place
+        return tensor
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        with saved_tensors_hooks(pack, lambda tensor: tensor):
+            return inner(*args, **kwargs)
+
+    setattr(block, "_compiled_call_impl" if compiled else "forward", forward)
+    model(input_ids=torch.randint(0, 255, (work.batch, work.seq_len)))
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+def shared_bytes(config: dict[str, Any], work: Workload) -> int:
+    """Return the sines and cosines, which all blocks share."""
+    return 2 * work.width * work.seq_len * shape_of(config).head_dim
+
+
+@pytest.mark.parametrize("width", [2, 4])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "gemma"])
+def test_a_block_saves_what_is_written_down(family: str, attention: str, width: int) -> None:
+    config = {"model_type": family, **SMALL, "num_key_value_heads": 2, "head_dim": 24}
+    work = Workload(batch=2, seq_len=40, width=width, attention=attention)
+    counted = saved_bytes(config, work) - shared_bytes(config, work)
+    said = work.tokens * sum(saved_per_token(shape_of(config), work).values())
+    assert said == pytest.approx(counted, rel=0.03)
+
+
+# Dynamo and Inductor warn of what they do themselves.
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_a_compiled_block_saves_what_is_written_down(family: str) -> None:
+    config = {"model_type": family, **SMALL, "num_key_value_heads": 2, "head_dim": 24}
+    work = Workload(batch=2, seq_len=40, compiled=True)
+    counted = saved_bytes(config, work, compiled=True) - shared_bytes(config, work)
+    said = work.tokens * sum(saved_per_token(shape_of(config), work).values())
+    assert said == pytest.approx(counted, rel=0.03)
+
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "vocab_size": 8000,
+    "hidden_size": 512,
+    "intermediate_size": 1408,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+}
+TIED: dict[str, Any] = {
+    **LLAMA, "model_type": "qwen3", "head_dim": 64, "tie_word_embeddings": True,
+}  # fmt: skip
+_AC = "activation_checkpointing"
+# Configuration, ranks, tokens of a sequence, sequences, micro-batches, keys of `train`.
+STEPS: list[tuple[dict[str, Any], int, int, int, int, dict[str, Any]]] = [
+    (LLAMA, 2, 1024, 4, 1, {}),
+    (LLAMA, 1, 1024, 2, 1, {}),
+    (LLAMA, 8, 32, 1, 1, {}),
+    (LLAMA, 2, 1024, 2, 2, {}),
+    (LLAMA, 2, 1024, 2, 2, {"accumulate": "unsharded"}),
+    (LLAMA, 4, 1024, 2, 2, {"mesh": {"replicate": 2, "shard": 2}}),
+    (LLAMA, 2, 1024, 2, 1, {"precision": "fp32"}),
+    (LLAMA, 2, 1024, 2, 1, {"reshard_after_forward": False}),
+    (TIED, 2, 1024, 4, 1, {}),
+    (TIED, 2, 32, 1, 1, {}),
+    ({**TIED, "vocab_size": 300}, 2, 1024, 4, 1, {}),
+    ({**LLAMA, "vocab_size": 300}, 2, 1024, 4, 1, {}),
+    ({**LLAMA, "num_hidden_layers": 24}, 2, 64, 1, 1, {}),
+    (LLAMA, 2, 1024, 4, 1, {_AC: "full"}),
+    (LLAMA, 2, 1024, 4, 1, {_AC: "selective"}),
+    ({**LLAMA, "vocab_size": 300}, 2, 1024, 4, 1, {_AC: "full"}),
+    ({**LLAMA, "vocab_size": 300}, 2, 1024, 4, 1, {_AC: "selective"}),
+    (LLAMA, 2, 1024, 4, 1, {"loss_chunks": 8}),
+    (TIED, 2, 1024, 4, 1, {"loss_chunks": 8, _AC: "full"}),
+]
+
+
+@pytest.mark.parametrize(("config", "ranks", "seq_len", "batch", "several", "keys"), STEPS)
+def test_a_step_holds_what_is_played_through(
+    config: dict[str, Any],
+    ranks: int,
+    seq_len: int,
+    batch: int,
+    several: int,
+    keys: dict[str, Any],
+) -> None:
+    if missing := keys.keys() - TrainSpec.model_fields.keys():
+        pytest.skip(f"this trainer has no {', '.join(missing)}")
+    spec = TrainSpec.model_validate(
+        {
+            "model": {"config": config},
+            "data": {"text_files": ["x"], "seq_len": seq_len},
+            "steps": 10,
+            "micro_batch": batch,
+            "global_batch": batch * several * ranks,
+            **keys,
+        }
+    )
+    shape = shape_of(config)
+    work = workload(spec, shape, world_size=ranks)
+    found = play(spec, world_size=ranks)
+    # No processors: the sums that CUDA's attention needs are none of the tensors of a CPU.
+    said = max(moments(shape, work, processors=1), key=lambda moment: moment.total)
+    assert said.kinds["parameters"] + said.kinds["optimizer"] == pytest.approx(
+        found.between, rel=0.01
+    )
+    assert -0.02 < said.total / found.most - 1 < 0.05, said.name
