@@ -83,7 +83,7 @@ def export(request: Request, spec: TrainSpec, *, say: Callable[[str], None]) -> 
     twice = 2 if request.form == "torch" else 1
     with new_folder(request.target, force=request.force, needed=twice * nbytes + _SPARE) as draft:
         files = _write_weights(draft, request, weights, names, sources, say)
-        tokenizer = copy_tokenizer(draft, _base_folder(request, spec))
+        tokenizer = copy_tokenizer(draft, _tokenizer_folder(request, spec))
         exported = Exported(
             target=request.target,
             step=request.step,
@@ -113,6 +113,12 @@ def _kind(request: Request, sources: Sources) -> str:
 def _base_folder(request: Request, spec: TrainSpec) -> Path | None:
     found = request.base or spec.model.path
     return Path(found) if found else None
+
+
+def _tokenizer_folder(request: Request, spec: TrainSpec) -> Path | None:
+    """Return where the tokenizer is that the data was read with, else the base's own."""
+    named = getattr(spec.data, "tokenizer", "bytes")
+    return _base_folder(request, spec) if named in ("bytes", "model") else Path(named)
 
 
 def _planned(

@@ -20,7 +20,7 @@ class Saves:
     """Checkpoints of a run.
 
     Attributes:
-        checkpoint_bytes: Parameters and both moments in fp32.
+        checkpoint_bytes: Parameters and both moments in fp32; of adapters, theirs alone.
         disk_bytes: What those need that are kept at the same time, and the one being written.
         save_s: Seconds of a save that blocks; what lies on a slow file system takes longer.
         every_s: Seconds between two saves that lose least, by Daly's formula.
@@ -39,7 +39,9 @@ def saves(
 ) -> Saves:
     """Return what checkpoints of ``work`` take; ``step_s`` None where unknown."""
     state = state_of(shape, work)
-    size = (state.parameters + state.optimizer) * work.shard
+    # As many bytes as gradients: what trains, in fp32.
+    weights = state.gradients if work.base_is_kept else state.parameters
+    size = (weights + state.optimizer) * work.shard
     save_s = size / min(_RANK_BYTES_S * work.world_size, _SYSTEM_BYTES_S)
     every_s = min(daly_s(save_s, spec.mtbf_s), spec.max_interval_s)
     return Saves(

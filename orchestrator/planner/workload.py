@@ -30,6 +30,7 @@ class Workload:
         prefetch: Blocks that are gathered ahead; 0 is PyTorch's own order.
         rank: Of LoRA; 0 where all parameters are trained.
         adapted: The projections that LoRA adapts.
+        base_is_kept: Whether checkpoints leave frozen weights out, since a directory has them.
     """
 
     batch: int
@@ -51,6 +52,7 @@ class Workload:
     prefetch: int = 0
     rank: int = 0
     adapted: tuple[str, ...] = ()
+    base_is_kept: bool = False
 
     @property
     def tokens(self) -> int:
@@ -97,6 +99,7 @@ def workload(spec: TrainSpec, shape: ModelShape, *, world_size: int) -> Workload
         prefetch=spec.prefetch,
         rank=rank,
         adapted=adapted,
+        base_is_kept=rank > 0 and spec.model.path is not None,
     )
 
 
