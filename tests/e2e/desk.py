@@ -22,6 +22,7 @@ class Desk:
 
     def __init__(self, folder: Path, world: World) -> None:
         self.folder, self.world = folder, world
+        self.said: list[str] = []
         (folder / "text").write_bytes(bytes(range(256)) * 8)
 
     def model(self, name: str = "llama", *, seed: int = 1) -> str:
@@ -49,7 +50,7 @@ class Desk:
     def build(self, path: str, *, fresh: bool = True, **changes: Any) -> parts.Training:
         spec = self.spec(path, **changes)
         corpus = open_corpus(spec.data.text_files, seq_len=16)
-        return parts.build(spec, self.world, corpus, fresh=fresh)
+        return parts.build(spec, self.world, corpus, fresh=fresh, say=self.said.append)
 
     def save(self, training: parts.Training, name: str = "saved") -> Path:
         folder = self.folder / name

@@ -15,6 +15,7 @@ from torch.distributed.checkpoint.state_dict_loader import load  # noqa: E402
 
 from orchestrator.errors import SpecError  # noqa: E402
 from orchestrator.runtime.environment import read_environment  # noqa: E402
+from orchestrator.trainer import parity  # noqa: E402
 from orchestrator.trainer import training as parts  # noqa: E402
 from orchestrator.trainer.lenient import LenientPlanner  # noqa: E402
 from orchestrator.trainer.lora import is_adapter  # noqa: E402
@@ -220,3 +221,19 @@ def test_frozen_parts_stay(desk: Desk) -> None:
     frozen = {n for n in before if n.startswith(("model.embed_tokens.", "model.layers.0."))}
     assert same == frozen
     assert training.num_trained == sum(before[n].numel() for n in before if n not in frozen)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("_MOST_PARAMETERS", 1e3, "billion parameters are too many for one process"),
+        ("_free", lambda world: {"host memory": 1e3}, "of host memory rank 0 has 0.0 GiB free"),
+    ],
+)
+def test_what_is_not_compared_is_said(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, name: str, value: Any, text: str
+) -> None:
+    monkeypatch.setattr(parity, name, value)
+    losses(desk.build(desk.model()))
+    assert text in desk.said[-1]
+    assert "is not checked" in desk.said[-1]
