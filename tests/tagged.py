@@ -1,13 +1,16 @@
 """Trains nothing, and saves that again and again.
 
-torchrun ... -m tests.tagged --steps 100 --every 3 [--numbers 100000] [--blocking-every 10]
+python -m tests.tagged --ranks 2 --steps 100 --every 3 [--numbers 100000] [--blocking-every 10]
     [--mode async] [--keep 4] [--slow-copy-s 0.1] [--unguarded] [--step-s 0.01] [--timeout-s 60]
 """
 
 import argparse
 import os
+import signal
+import socket
 import sys
 import time
+import traceback
 
 from orchestrator import runtime
 from orchestrator.runtime import Run
@@ -15,6 +18,7 @@ from orchestrator.runtime import Run
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--every", type=int, default=3)
     parser.add_argument("--blocking-every", type=int, default=0)
@@ -28,6 +32,59 @@ def main() -> None:
     parser.add_argument("--no-room", action="store_true", help="rank 1's node lacks memory")
     parser.add_argument("--step-s", type=float, default=0.0, help="a step takes longer")
     args = parser.parse_args()
+    sys.exit(_launch(args))
+
+
+def _launch(args: argparse.Namespace) -> int:
+    """Fork the ranks of a process that has imported everything: imports take the most time."""
+    from orchestrator.trainer import saver  # noqa: F401
+    from tests import tagged_state  # noqa: F401
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ranks = {_fork(args, rank, port) for rank in range(args.ranks)}
+    failed = False
+    while ranks and not failed:
+        pid, status = os.wait()
+        ranks.discard(pid)
+        failed = status != 0
+    _end(ranks)
+    return int(failed)
+
+
+def _fork(args: argparse.Namespace, rank: int, port: int) -> int:
+    if pid := os.fork():
+        return pid
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(args.ranks),
+        LOCAL_WORLD_SIZE=str(args.ranks),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+    )
+    try:
+        _rank(args)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
+
+
+def _end(ranks: set[int]) -> None:
+    """Give the ranks that are left time to find out by themselves, then end them."""
+    deadline = time.monotonic() + 30
+    while ranks:
+        pid, _ = os.waitpid(-1, os.WNOHANG)
+        ranks.discard(pid)
+        if not pid and time.monotonic() > deadline:
+            for left in ranks:
+                os.kill(left, signal.SIGKILL)
+            deadline = float("inf")
+        time.sleep(0.02)
+
+
+def _rank(args: argparse.Namespace) -> None:
     run = runtime.attach()
     with runtime.guard(run):
         _train(run, args)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.errors import SpecError
 from orchestrator.planner.families import shape_of
 from orchestrator.planner.layouts import (
     Layout,
@@ -17,6 +18,11 @@ from orchestrator.planner.saves import Saves, saves
 from orchestrator.planner.shape import ModelShape
 from orchestrator.planner.workload import workload
 from orchestrator.spec.train import TrainSpec
+
+_OPTIONS = (
+    "precision", "compile", "fp8", "loss_chunks", "cpu_offload", "prefetch",
+    "reshard_after_forward", "accumulate", "deterministic",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +45,14 @@ class Forecast:
     smallest: Layout | None
     layouts: tuple[Layout, ...]
     saves: Saves
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keys of `train` that memory or time depend on, but for those at their defaults."""
+        fields = TrainSpec.model_fields
+        given = {key: getattr(self.train, key) for key in _OPTIONS}
+        more = {key: value for key, value in given.items() if value != fields[key].default}
+        return {**self.asked.options, **more}
 
     @property
     def total_s(self) -> float | None:
@@ -76,6 +90,8 @@ class Forecast:
             "speed_source": speed and speed.source,
             "total_s": self.total_s,
             "checkpoint_s": self.saves.save_s,
+            "checkpoint_blocked_s": self.saves.blocked_s,
+            "checkpoint_host_bytes": round(self.saves.host_bytes),
             "checkpoint_every_s": self.saves.every_s,
             "checkpoint_every_steps": self.saves.every_steps,
             "answer": self.answer,
@@ -104,9 +120,15 @@ def forecast(train: TrainSpec, config: Mapping[str, Any], place: Place, *, nodes
         nodes: How many the job asks for.
 
     Raises:
-        SpecError: The shape of the model is not known, or the mesh does not fit the ranks.
+        SpecError: The shape of the model is not known, the mesh does not fit the ranks, or the GPU
+            has no FP8.
     """
     shape = shape_of(config)
+    if train.fp8 != "off" and place.gpu is not None and place.gpu.fp8_flops is None:
+        raise SpecError(
+            f"train.fp8: {train.fp8} needs a Hopper GPU (H100, H200) or a newer one, not"
+            f" {place.gpu.name}; use fp8: off"
+        )
     asked = layout(train, shape, place, nodes=nodes)
     known = place.gpu is not None
     work = workload(train, shape, world_size=nodes * place.per_node)
@@ -124,6 +146,21 @@ def forecast(train: TrainSpec, config: Mapping[str, Any], place: Place, *, nodes
     )
 
 
+def spelled(options: Mapping[str, object]) -> str:
+    """Return keys and values as a job file has them.
+
+    >>> spelled({"mesh": {"replicate": 4, "shard": 8}, "compile": True})
+    'mesh: {replicate: 4, shard: 8}, compile: true'
+    """
+    return ", ".join(f"{key}: {_value(value)}" for key, value in options.items())
+
+
+def _value(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{spelled(value)}}}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _answer(seen: Forecast) -> str:
     gpu, smallest = seen.place.gpu, seen.smallest
     if gpu is None:
@@ -136,7 +173,7 @@ def _answer(seen: Forecast) -> str:
             f"It fits on no number of nodes up to 64 of {seen.place.per_node} x {gpu.name}: make"
             " the sequence or the model smaller"
         )
-    ways = ", ".join(f"{key}: {value}" for key, value in smallest.options.items())
+    ways = spelled(smallest.options)
     if smallest.nodes == 1:
         return f"Not for its memory: it fits on {node} with {ways}."
     if seen.nodes_min and seen.nodes_min <= smallest.nodes:
@@ -146,4 +183,4 @@ def _answer(seen: Forecast) -> str:
     return f"Yes: it takes {smallest.nodes} nodes at least, with {ways}."
 
 
-__all__ = ["Forecast", "forecast"]
+__all__ = ["Forecast", "forecast", "spelled"]

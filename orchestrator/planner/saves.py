@@ -13,6 +13,10 @@ from orchestrator.spec.train import CheckpointSpec
 _RANK_BYTES_S = 0.47e9
 # What a parallel file system may take from a whole job at best, where nobody knows better.
 _SYSTEM_BYTES_S = 20e9
+# For how long a save in the background blocks, and what a rank's writer process takes in host
+# memory: it imports torch. Estimates: `python -m tests.gpu.saving` measures the first.
+_BLOCKED_S = 0.1
+_WRITER = 400 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,14 +26,19 @@ class Saves:
     Attributes:
         checkpoint_bytes: Parameters and both moments in fp32; of adapters, theirs alone.
         disk_bytes: What those need that are kept at the same time, and the one being written.
-        save_s: Seconds of a save that blocks; what lies on a slow file system takes longer.
-        every_s: Seconds between two saves that lose least, by Daly's formula.
+        save_s: Seconds of a save; what lies on a slow file system takes longer.
+        blocked_s: For how many of them the training waits.
+        host_bytes: Host memory for each GPU that a save in the background needs; 0 without.
+        every_s: Seconds between two saves that lose least, by Daly's formula, and no fewer than a
+            save takes.
         every_steps: The same in steps; None where nothing is known of a step.
     """
 
     checkpoint_bytes: float
     disk_bytes: float
     save_s: float
+    blocked_s: float
+    host_bytes: float
     every_s: float
     every_steps: int | None
 
@@ -43,11 +52,16 @@ def saves(
     weights = state.gradients if work.base_is_kept else state.parameters
     size = (weights + state.optimizer) * work.shard
     save_s = size / min(_RANK_BYTES_S * work.world_size, _SYSTEM_BYTES_S)
-    every_s = min(daly_s(save_s, spec.mtbf_s), spec.max_interval_s)
+    behind = spec.mode != "sync"  # on GPUs `auto` is `async`
+    blocked_s = min(_BLOCKED_S, save_s) if behind else save_s
+    every_s = min(max(daly_s(blocked_s, spec.mtbf_s), save_s), spec.max_interval_s)
     return Saves(
         checkpoint_bytes=size,
         disk_bytes=size * (spec.keep_last + 1),
         save_s=save_s,
+        blocked_s=blocked_s,
+        # Copies of the same shards are shared out over the ranks that have them.
+        host_bytes=size / work.world_size + _WRITER if behind else 0.0,
         every_s=every_s,
         every_steps=max(1, int(every_s / step_s)) if step_s else None,
     )

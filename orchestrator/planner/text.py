@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from orchestrator.planner.forecast import Forecast
+from orchestrator.planner.forecast import Forecast, spelled
 from orchestrator.planner.gpus import GIB
 from orchestrator.planner.layouts import Layout
 
@@ -27,7 +27,7 @@ def lines(seen: Forecast) -> Iterator[str]:
     yield from _memory(seen)
     yield ""
     yield from _speed(seen)
-    yield _saves(seen)
+    yield from _saves(seen)
     if seen.layouts:
         yield ""
         yield f"best layouts on {_nodes(seen.asked.nodes)}"
@@ -41,7 +41,7 @@ def _nodes(count: int) -> str:
 
 
 def _head(seen: Forecast) -> Iterator[str]:
-    shape, place, options = seen.shape, seen.place, seen.asked.options
+    shape, place, options = seen.shape, seen.place, seen.options
     gpu = f"{place.gpu.name} ({place.gpu.memory_bytes / GIB:.1f} GiB)" if place.gpu else "GPU"
     yield (
         f"{shape.family}, {shape.parameters:,} parameters; {_nodes(seen.asked.nodes)} x"
@@ -49,7 +49,7 @@ def _head(seen: Forecast) -> Iterator[str]:
     )
     yield (
         f"global batch {seen.train.global_batch} x {seen.train.data.seq_len} tokens; "
-        + ", ".join(f"{key}: {value}" for key, value in options.items())
+        + spelled(options)
     )
 
 
@@ -85,18 +85,27 @@ def _speed(seen: Forecast) -> Iterator[str]:
     yield f"  {seen.train.steps:,} steps in {_duration(seen.total_s)}{waits}"
 
 
-def _saves(seen: Forecast) -> str:
+def _saves(seen: Forecast) -> Iterator[str]:
     saves = seen.saves
     steps = f", {saves.every_steps:,} steps" if saves.every_steps else ""
-    return (
+    yield (
         f"checkpoints: {saves.checkpoint_bytes / GIB:.1f} GiB each,"
-        f" {saves.disk_bytes / GIB:,.0f} GiB of disk; a save that blocks takes about"
-        f" {_duration(saves.save_s)}; best every {_duration(saves.every_s)}{steps}"
+        f" {saves.disk_bytes / GIB:,.0f} GiB of disk; best every"
+        f" {_duration(saves.every_s)}{steps}"
+    )
+    took = f"  a save takes about {_duration(saves.save_s)}"
+    if not saves.host_bytes:
+        yield f"{took}, for which the training waits"
+        return
+    yield (
+        f"{took}, of which the training waits for about {saves.blocked_s:.1g} s; its copy takes"
+        f" {saves.host_bytes / GIB:.1f} GiB of host memory for each GPU"
+        f" ({saves.host_bytes * seen.place.per_node / GIB:,.0f} GiB a node)"
     )
 
 
 def _layout(one: Layout) -> str:
-    options = ", ".join(f"{key}: {value}" for key, value in one.options.items())
+    options = spelled(one.options)
     fast = f"{one.speed.tokens_per_s_per_gpu:8,.0f} tokens/s/GPU" if one.speed else ""
     return f"  {fast}, {one.memory.peak / GIB:6.1f} GiB: {options}"
 

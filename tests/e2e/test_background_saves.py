@@ -43,9 +43,8 @@ class Job:
     def start(self, attempt: int, **options: Any) -> None:
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
         plain = [flag.removesuffix("=True") for flag in flags]
-        torchrun = ["-m", "torch.distributed.run", "--standalone", "--signals-to-handle=SIGINT"]
         self.process = subprocess.Popen(
-            [sys.executable, *torchrun, "--nproc-per-node=2", "-m", "tests.tagged", *plain],
+            [sys.executable, "-m", "tests.tagged", *plain],
             env={
                 **os.environ,
                 "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
@@ -64,13 +63,13 @@ class Job:
         assert self.process is not None
         out, _ = self.process.communicate(timeout=300)
         assert code is None or self.process.returncode == code, out
-        until(lambda: not self.processes(), "processes outlived their torchrun")
+        until(lambda: not self.processes(), "processes outlived their parent")
         return out
 
     def processes(self) -> list[int]:
         """Return the ranks and writers of the job that are alive."""
-        found = (path for path in Path("/proc").glob("[0-9]*") if uses(path, self.root))
-        return sorted(int(path.name) for path in found)
+        found = {int(path.name) for path in Path("/proc").glob("[0-9]*") if uses(path, self.root)}
+        return sorted(found - {self.process.pid if self.process else 0})
 
     def writers(self) -> list[int]:
         return [pid for pid in self.processes() if b"trainer.writing" in command(pid)]
@@ -114,8 +113,7 @@ def uses(process: Path, root: Path) -> bool:
         environment = (process / "environ").read_bytes()
     except OSError:
         return False
-    ours = f"FSDPQ_RUN_DIR={root}\0".encode() in environment and b"RANK=" in environment
-    return ours and state != "Z"
+    return f"FSDPQ_RUN_DIR={root}\0".encode() in environment and state != "Z"
 
 
 def until(done: Callable[[], bool], what: str, *, seconds: float = 120) -> None:
@@ -153,9 +151,8 @@ def assert_sound(job: Job) -> None:
 # -- never torn ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("slow_copy_s", [0.0, 0.05])
-def test_overlapping_saves_are_never_torn(job: Job, slow_copy_s: float) -> None:
-    job.start(1, steps=60, every=2, keep=100, blocking_every=26, slow_copy_s=slow_copy_s)
+def test_overlapping_saves_are_never_torn(job: Job) -> None:
+    job.start(1, steps=60, every=2, keep=100, blocking_every=26, slow_copy_s=0.05)
     job.wait()
     assert job.steps() == list(range(2, 61, 2))
     assert_sound(job)
@@ -194,12 +191,11 @@ def test_a_torn_one_would_be_found(job: Job) -> None:
 # -- killed at any moment --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_everything_killed(job: Job, seed: int) -> None:
-    """Torchrun, ranks and writers at once, as when the node goes; then the run goes on."""
+def test_everything_killed(job: Job) -> None:
+    """Ranks and writers at once, as when the node goes; then the run goes on."""
     job.start(1, steps=FOR_EVER, every=1, numbers=400_000)
     job.wait_for(saves=2)
-    time.sleep(random.Random(seed).uniform(0.0, 0.4))
+    time.sleep(random.uniform(0.0, 0.4))  # at another moment of a save each time
     assert job.process is not None
     for pid in [job.process.pid, *job.processes()]:
         os.kill(pid, signal.SIGKILL)
@@ -262,6 +258,7 @@ def test_a_writer_that_hangs_is_given_up(job: Job) -> None:
 
 
 def test_a_notice_lets_the_save_under_way_finish(job: Job) -> None:
+    (job.root / "plan.json").write_text('{"notice_s": 600}')
     job.start(1, steps=FOR_EVER, every=10, keep=1000, slow_copy_s=0.3, step_s=0.01)
     job.wait_for(saves=2)
     (job.root / "notice-1").write_text("USR2\n")

@@ -15,12 +15,16 @@ from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
 from torch.distributed.checkpoint.state_dict_loader import load  # noqa: E402
 from torch.distributed.checkpoint.state_dict_saver import save  # noqa: E402
 
+from orchestrator.runtime import Run  # noqa: E402
 from orchestrator.runtime.environment import Environment, read_environment  # noqa: E402
-from orchestrator.spec.train import TrainSpec  # noqa: E402
+from orchestrator.runtime.notices import NoticeBoard  # noqa: E402
+from orchestrator.spec.train import CheckpointSpec, TrainSpec  # noqa: E402
 from orchestrator.trainer import caches  # noqa: E402
 from orchestrator.trainer import training as parts  # noqa: E402
 from orchestrator.trainer.corpus import Corpus, open_corpus  # noqa: E402
 from orchestrator.trainer.lenient import LenientPlanner  # noqa: E402
+from orchestrator.trainer.metrics import Console  # noqa: E402
+from orchestrator.trainer.saver import Saver  # noqa: E402
 from orchestrator.trainer.world import World, connect  # noqa: E402
 
 pytestmark = [
@@ -191,6 +195,66 @@ def test_nothing_else_may_be_missing(world: World, corpus: Corpus, tmp_path: Pat
     save({"app": Without(training.state, "scheduler")}, checkpoint_id=tmp_path / "c")
     with pytest.raises(CheckpointException, match="scheduler"):
         load({"app": training.state}, checkpoint_id=tmp_path / "c", planner=LenientPlanner())
+
+
+# -- saved in the background -----------------------------------------------------------------------
+
+TIED: dict[str, Any] = {
+    "model": {
+        "config": {
+            "model_type": "llama",
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "vocab_size": 256,
+            "tie_word_embeddings": True,
+        }
+    },
+    "loss_chunks": 2,
+}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"activation_checkpointing": "full"}, {"cpu_offload": True}, TIED],
+    ids=["plain", "full", "offload", "tied, in parts"],
+)
+def test_steps_that_are_left_out_behind_a_save(
+    world: World, corpus: Corpus, env: Environment, options: dict[str, Any]
+) -> None:
+    spec = spec_of(nonfinite="skip", **options)
+    training = parts.build(spec, world, corpus, fresh=True)
+    run, saver = saver_of(env, training)
+    assert run.resume() is None
+    parts.train_step(training)
+    poisoned_step(training)
+    saver.prepare()
+    assert saver.behind is not None
+    then = everything(training)
+    saver.save_soon()
+    poisoned_step(training)
+    parts.train_step(training)
+    now = everything(training)
+    saver.close()
+    again = parts.build(spec, world, corpus, fresh=False)
+    run, saver = saver_of(env, again)
+    checkpoint = run.resume()
+    assert checkpoint is not None
+    saver.load(checkpoint)
+    assert (again.state.step, again.state.skipped, again.state.skipped_in_a_row) == (2, 1, 1)
+    assert same(everything(again), then)
+    poisoned_step(again)
+    parts.train_step(again)
+    assert same(everything(again), now)
+
+
+def saver_of(env: Environment, training: parts.Training) -> tuple[Run, Saver]:
+    """Return the run of an attempt, and what saves in the background for it."""
+    run = Run(env, NoticeBoard(signals=(), file=None, under_torchrun=False))
+    spec = CheckpointSpec(mode="async")
+    return run, Saver(run, training.state, spec, Console(quiet=True), timeout_s=60)
 
 
 # -- compiled code ---------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 import pytest
+from pydantic import BaseModel
 
 from orchestrator import report
 from orchestrator.cli import main
@@ -14,6 +15,14 @@ from orchestrator.fields import _Loader
 from orchestrator.profile import load_profile, shipped
 from orchestrator.spec.job import JobSpec
 from orchestrator.spec.preflight import PreflightSpec
+from orchestrator.spec.train import (
+    CheckpointSpec,
+    DataSpec,
+    MeshSpec,
+    ModelSpec,
+    TimeoutSpec,
+    TrainSpec,
+)
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -60,6 +69,15 @@ def test_every_check_of_a_node_is_in_the_readme(key: str) -> None:
 @pytest.mark.parametrize("key", sorted(JobSpec.model_fields))
 def test_every_key_of_a_job_file_is_in_the_readme(key: str) -> None:
     assert re.search(rf"\b{key}\b", README)
+
+
+PARTS = (TrainSpec, ModelSpec, DataSpec, MeshSpec, CheckpointSpec, TimeoutSpec)
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
+def test_every_key_of_train_is_in_the_table(part: type[BaseModel]) -> None:
+    table = README.partition("## All keys of `train:`")[2].partition("\n## ")[0]
+    assert [key for key in part.model_fields if not re.search(rf"[`{{ ]{key}[`:]", table)] == []
 
 
 def test_the_makes_that_are_named_are_there() -> None:

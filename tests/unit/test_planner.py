@@ -295,6 +295,40 @@ def test_the_measured_step_of_a_billion_parameters() -> None:
     found = saves(shape, done, CheckpointSpec(), step_s=0.311)
     assert found.checkpoint_bytes == pytest.approx(12.3 * GIB, rel=0.01)
     assert found.every_steps == int(found.every_s / 0.311)
+    assert found.host_bytes == pytest.approx(6.15 * GIB + 400 * 2**20, rel=0.01)
+    assert found.blocked_s < found.save_s <= found.every_s
+
+
+def test_a_save_that_blocks_costs_all_its_time_and_no_memory() -> None:
+    shape = shape_of(LLAMA_8B)
+    behind, ahead = (
+        saves(shape, work(), CheckpointSpec(mode=mode), step_s=1.0) for mode in ("auto", "sync")
+    )
+    assert ahead.blocked_s == ahead.save_s == behind.save_s
+    assert ahead.host_bytes == 0.0
+    assert ahead.every_s > behind.every_s  # what costs more is done more seldom
+
+
+def test_copies_of_a_shard_are_saved_by_one_of_their_ranks() -> None:
+    shape, spec = shape_of(LLAMA_8B), CheckpointSpec(mode="async")
+    one, two = (saves(shape, work(replicate=n), spec, step_s=1.0) for n in (1, 2))
+    assert two.checkpoint_bytes == one.checkpoint_bytes
+    extra = 400 * 2**20
+    assert two.host_bytes - extra == pytest.approx((one.host_bytes - extra) / 2)
+
+
+def test_fp8_is_refused_where_the_gpu_has_none() -> None:
+    eight = {"fp8": "rowwise", "compile": True}
+    assert seen(on="H200", **eight).options["fp8"] == "rowwise"
+    with pytest.raises(SpecError, match="needs a Hopper GPU"):
+        seen(on="A100-80", **eight)
+
+
+def test_what_is_not_usual_is_shown() -> None:
+    head = list(lines(seen(compile=True, cpu_offload=True, mesh={"replicate": 2, "shard": 4})))[1]
+    assert "mesh: {replicate: 2, shard: 4}" in head
+    assert "compile: true, cpu_offload: true" in head
+    assert "fp8" not in head
 
 
 def test_a_network_from_the_profile_or_from_its_rate() -> None:
