@@ -237,3 +237,11 @@ def test_what_is_not_compared_is_said(
     losses(desk.build(desk.model()))
     assert text in desk.said[-1]
     assert "is not checked" in desk.said[-1]
+
+
+def test_the_comparison_leaves_no_trace(desk: Desk) -> None:
+    path = desk.model("llama-tied")
+    compared = losses(desk.build(path))
+    assert "has the logits" in desk.said[-1]
+    model = {"path": path, "parity_check": "off"}
+    assert losses(desk.build(path, model=model)) == compared

@@ -318,7 +318,7 @@ def test_copies_of_a_shard_are_saved_by_one_of_their_ranks() -> None:
 
 
 def test_fp8_is_refused_where_the_gpu_has_none() -> None:
-    eight = {"fp8": "rowwise", "compile": True}
+    eight: dict[str, Any] = {"fp8": "rowwise", "compile": True}
     assert seen(on="H200", **eight).options["fp8"] == "rowwise"
     with pytest.raises(SpecError, match="needs a Hopper GPU"):
         seen(on="A100-80", **eight)
