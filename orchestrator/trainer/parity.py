@@ -50,6 +50,8 @@ def check_parity(model: PreTrainedModel, spec: TrainSpec, world: World, corpus: 
     tokens = torch.from_numpy(corpus.windows(np.zeros(1, np.int64))[:, :-1][:, :_TOKENS]).to(
         world.device
     )
+    # Whether the data's tokens are words of the model is for others to say.
+    tokens %= model.config.get_text_config().vocab_size
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}  # forward may change
     logits = _logits_of_shards(model, tokens)
     found = ("", "")
