@@ -18,6 +18,7 @@ from orchestrator.spec.preflight import PreflightSpec
 from orchestrator.spec.train import (
     CheckpointSpec,
     DataSpec,
+    LoraSpec,
     MeshSpec,
     ModelSpec,
     TimeoutSpec,
@@ -71,7 +72,7 @@ def test_every_key_of_a_job_file_is_in_the_readme(key: str) -> None:
     assert re.search(rf"\b{key}\b", README)
 
 
-PARTS = (TrainSpec, ModelSpec, DataSpec, MeshSpec, CheckpointSpec, TimeoutSpec)
+PARTS = (TrainSpec, LoraSpec, ModelSpec, DataSpec, MeshSpec, CheckpointSpec, TimeoutSpec)
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
