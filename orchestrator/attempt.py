@@ -47,6 +47,9 @@ class Finding:
         step: Completed steps of that rank, where it said so.
         suspect: Whether it speaks against ``node``.
         at: Seconds since 1970; None where the log has no time.
+        peer: The other end of a connection, "10.0.0.1<33759>"; "" where it is about none.
+        file: Where it stands; "" where that is not known.
+        line: The line there that says so, as far as a pattern looked; "" where it is none.
     """
 
     kind: str
@@ -59,6 +62,9 @@ class Finding:
     step: int | None = None
     suspect: bool = False
     at: float | None = None
+    peer: str = ""
+    file: str = ""
+    line: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

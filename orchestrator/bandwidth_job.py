@@ -4,15 +4,19 @@ It is a run as any other (fsdpq's own machinery brings it through a preemption),
 `orchestrator.preflight.sweep`. Its directory stays: NCCL's logs are in it.
 """
 
+import os
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator import control, facts, launch, status, watch
+from orchestrator import control, facts, guard, interrupts, launch, status, watch
 from orchestrator.bandwidth import Record, find
 from orchestrator.bandwidth.finding import gbs_text, size_text
 from orchestrator.decide import Over
-from orchestrator.errors import SpecError
+from orchestrator.errors import RunError, SchedulerError, SpecError, SubmitError
 from orchestrator.launch import Launch
 from orchestrator.profile import SiteProfile
 from orchestrator.spec.code import CodeSpec
@@ -27,6 +31,7 @@ MODULE = "orchestrator.preflight.sweep"
 _AROUND_S = 420
 _LEAD_S = 20
 _EVERY_S = 2.0
+_TELL_S = 30.0
 # What fails once is to be looked at, not to be tried again.
 _RESTART = RestartSpec(
     max_no_progress=1,
@@ -147,31 +152,64 @@ def measure(prepared: Launch, *, show: Callable[[str], None]) -> Measured:
 
     Args:
         prepared: The run.
-        show: Hears what is going on, whenever that has changed.
+        show: Hears what is going on, whenever that has changed, and now and then if it has not.
 
     Raises:
         SubmitError: The scheduler refused it.
-        KeyboardInterrupt: The user did not want to wait; the job is cancelled.
+        KeyboardInterrupt: The user did not want to wait, or the terminal is gone; the job is
+            cancelled.
     """
+    layout, submitted = prepared.layout, False
+    cancel, env = _cancel_argv(prepared), os.environ
+    with interrupts.as_exceptions(), guard.unless_dismissed(cancel, env=env) as left:
+        try:
+            show(f"run {layout.name}: submitting it, for {_nodes(prepared)}")
+            job_id = launch.submit(prepared)
+            submitted = True
+            show(f"run {layout.name}: job {job_id}")
+            measured = _wait(prepared, show)
+        except BaseException as problem:  # also a terminal that takes no more text
+            refused = not submitted and isinstance(problem, SubmitError | RunError)
+            # A job that was being submitted may turn up only now: that is left to the guard.
+            if refused or (_cancelled(prepared, show) and submitted):
+                left.dismiss()
+            raise
+        left.dismiss()
+    return measured
+
+
+def _cancel_argv(prepared: Launch) -> list[str]:
+    layout = prepared.layout
+    name, runs = layout.name, str(layout.root.parent)
+    return [sys.executable, "-m", "orchestrator", "cancel", "--now", "--runs", runs, "--", name]
+
+
+def _nodes(prepared: Launch) -> str:
+    count = prepared.plan.nodes
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _cancelled(prepared: Launch, show: Callable[[str], None]) -> bool:
+    """Cancel the run, and return whether that was done."""
+    layout = prepared.layout
+    if not layout.root.exists():
+        return False
     try:
-        job_id = launch.submit(prepared)
-        show(f"run {prepared.layout.name}: job {job_id}")
-        return _wait(prepared, show)
-    except KeyboardInterrupt:
-        if prepared.layout.root.exists():
-            show(control.cancel(prepared.layout, prepared.plan, now=True))
-        raise
+        said, done = control.cancel(layout, prepared.plan, now=True), True
+    except SchedulerError as problem:
+        said, done = f"{layout.name}: cancelling it is tried again: {problem}", False
+    except RunError:  # it is finished
+        return True
+    with suppress(OSError):
+        show(said)
+    return done
 
 
 def _wait(prepared: Launch, show: Callable[[str], None]) -> Measured:
-    layout, last = prepared.layout, ""
+    layout, said = prepared.layout, _Said(show)
 
     def look(outcomes: list[Outcome]) -> bool:
-        nonlocal last
-        text = _progress(outcomes[0], facts.bandwidth(layout))
-        if text != last:
-            show(text)
-            last = text
+        said.say(_progress(outcomes[0], facts.bandwidth(layout)))
         return isinstance(outcomes[0].action, Over) and not outcomes[0].note
 
     watch.loop(lambda: [(layout, prepared.plan)], every_s=_EVERY_S, show=look)
@@ -184,6 +222,25 @@ def _wait(prepared: Launch, show: Callable[[str], None]) -> Measured:
     # What is to be said of the end, without advice on how to start a training again.
     why = (rows[-1]["why"] if rows else None) or action.why
     return Measured(record, f"{why}; see `fsdpq logs {layout.name}`")
+
+
+class _Said:
+    """Says what has changed, and again what has not for a while."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show = show
+        self._text = ""
+        self._since = self._told = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """Say ``text`` if it is time to."""
+        now = time.monotonic()
+        if text != self._text:
+            self._text, self._since, self._told = text, now, now
+            self._show(text)
+        elif now - self._told >= _TELL_S:
+            self._told = now
+            self._show(f"{text} ({now - self._since:.0f} s so far; Ctrl-C cancels the job)")
 
 
 def _progress(outcome: Outcome, record: Record | None) -> str:

@@ -10,8 +10,10 @@ from orchestrator.errors import ProfileError, RunError
 from orchestrator.fabric.clues import Clue
 from orchestrator.fabric.examine import ends, examine
 from orchestrator.fabric.promise import Promise
-from orchestrator.fabric.sources import nccl_logs, of_paths, rank_logs
+from orchestrator.fabric.reading import number_of
+from orchestrator.fabric.sources import nccl_logs, no_text, of_paths, rank_logs
 from orchestrator.fabric.verdict import Diagnosis
+from orchestrator.home import own_sites
 from orchestrator.layout import RunLayout
 from orchestrator.nodelist import expand
 from orchestrator.plan import LaunchPlan
@@ -19,26 +21,31 @@ from orchestrator.profile import load_profile
 
 # After all that stands in the files themselves.
 _LATER = 1 << 24
+# A log of an attempt that is larger is not searched for the number of a line.
+_SEARCHED = 16 << 20
 
 
 def of_site(site: str) -> Promise:
-    """Return what the profile called ``site`` promises.
+    """Return what the profile called ``site`` promises, the user's own or a shipped one.
 
     Raises:
         ProfileError: There is none, or it does not read.
     """
-    return promise.of_site(load_profile(site, base=Path.cwd()))
+    return promise.of_site(load_profile(site, base=Path.cwd(), own=own_sites()))
 
 
 def of_files(paths: Sequence[Path], wanted: Promise | None) -> Diagnosis:
     """Return what the logs ``paths`` say; of folders, all logs in them.
 
     Raises:
-        RunError: One of them is not there, or has no logs in it.
+        RunError: One of them is not there, has no logs in it, or is no text.
     """
     chosen = of_paths(paths)
     if chosen.missing:
         raise RunError(f"{chosen.missing[0]}: there is no such run, log or folder with logs in it")
+    for path in paths:
+        if path.is_file() and (what := no_text(path)):
+            raise RunError(f"{path}: is {what} and no log; unpack it, or name a text file")
     return examine(chosen.sources, wanted, more=ends(chosen.sources))
 
 
@@ -90,5 +97,6 @@ def _looked_up(plan: LaunchPlan) -> Promise | None:
 
 def _clue(finding: Finding, order: int) -> Clue:
     # What ended well at the batch shell's own hands is no fault.
-    text = "" if finding.cause is Cause.NOTICE else finding.what
-    return Clue(finding=finding, text=text, order=_LATER + order)
+    text = "" if finding.cause is Cause.NOTICE else finding.line or finding.what
+    number = number_of(Path(finding.file), finding.line, most=_SEARCHED) if finding.line else 0
+    return Clue(finding=finding, text=text, file=finding.file, number=number, order=_LATER + order)

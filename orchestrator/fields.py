@@ -38,8 +38,8 @@ _OF_BASH = re.compile(
 # ... and the scripts in templates/ keep their own values in these.
 _OF_SCRIPTS = re.compile(
     "FSDPQ_.*|attempt|attempt_dir|carried|caught|check|checking|child|code|file|hosts|idle|image"
-    "|job_id|last|left|list|local_dir|mark|monitor|mounts|node|nodes|note|notice|noticed|pending|rank"
-    "|ranks|restart|run_dir|silent|state|status|step|switches|tie|try|unfit|variable|within"
+    "|job_id|last|left|list|local_dir|lost|mark|monitor|mounts|node|nodes|note|notice|noticed|pending|rank"
+    "|ranks|restart|run_dir|silent|state|status|step|stopped|switches|tie|try|unfit|variable|within"
 )
 
 
@@ -56,7 +56,8 @@ def no_control(text: str) -> str:
     return text
 
 
-def _run_name(text: str) -> str:
+def run_name(text: str) -> str:
+    """Return ``text``; refuse what is no name of a run."""
     if not _NAME.fullmatch(text):
         raise ValueError("use 1 to 64 letters, digits, '.', '_' and '-', a letter or digit first")
     return text
@@ -140,7 +141,7 @@ def slurm_time(seconds: int) -> str:
 
 
 Line = Annotated[str, AfterValidator(no_control)]
-RunName = Annotated[str, AfterValidator(_run_name)]
+RunName = Annotated[str, AfterValidator(run_name)]
 SbatchValue = Annotated[str, AfterValidator(sbatch_value)]
 EnvVars = Annotated[dict[str, str], AfterValidator(_env_vars)]
 TimeLimit = Annotated[int, BeforeValidator(time_limit_s)]

@@ -84,6 +84,11 @@ def _head(answers: Answers, profile: SiteProfile, partition: PartitionProfile) -
         lines.append(f"cpus_per_node: {answers.workers}")
     for key, value in (("partition", answers.partition), ("account", answers.account)):
         lines += [f"{key}: {_scalar(value)}"] if value else []
+    if profile.account_required and not answers.account:
+        form = f" of the form {profile.account_form}" if profile.account_form else ""
+        lines.append(
+            f"# account: NAME   # {profile.name} needs one{form}; see `sacctmgr show assoc`"
+        )
     if profile.scheduler != "local":
         lines += _times(partition)
     return lines

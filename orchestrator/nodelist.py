@@ -4,6 +4,8 @@ import re
 
 # More nodes than any cluster has; a list that unfolds to more is not Slurm's.
 _MOST = 100_000
+# Slurm itself takes a few in a name.
+_BRACKETS = 16
 
 
 def expand(text: str) -> tuple[str, ...]:
@@ -14,13 +16,15 @@ def expand(text: str) -> tuple[str, ...]:
     """
     names: list[str] = []
     for part in _split(text):
+        if part.count("[") > _BRACKETS:
+            continue
         names += _unfold(part, _MOST - len(names))
     return tuple(names)
 
 
 def _split(text: str) -> list[str]:
     """Split at the commas outside of brackets."""
-    return [part for part in re.split(r",(?![^\[\]]*\])", text.strip()) if part]
+    return re.findall(r"(?:[^,\[]|\[[^\[\]]*\]|\[)+", text.strip())
 
 
 def _unfold(part: str, most: int) -> list[str]:

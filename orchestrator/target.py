@@ -89,9 +89,19 @@ def beyond_limits(
     terms, place = where.terms, _place(where)
     if terms.max_nodes is not None and spec.nodes > terms.max_nodes:
         yield f"nodes: {spec.nodes} are more than {place} allows ({terms.max_nodes})"
+    yield from _refused_qos(where)
     yield from _beyond_time(spec, terms, place)
     if where.gpu is not None:
         yield from _beyond_quotas(spec, profile, where, spec.nodes * workers)
+
+
+def _refused_qos(where: Target) -> Iterator[str]:
+    known = where.partition_profile
+    if where.qos is None or known.takes(where.qos):  # without one it is Slurm's default, unknown
+        return
+    instead = f"use one of {', '.join(known.allow_qos)}" if known.allow_qos else "use another"
+    place = f"the partition {where.partition}" if where.partition else "the default partition"
+    yield f"qos: {where.qos} is not taken by {place}; {instead}, or another partition"
 
 
 def _place(where: Target) -> str:

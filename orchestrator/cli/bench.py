@@ -5,12 +5,17 @@ from pathlib import Path
 
 import click
 
-from orchestrator import bandwidth_job, report
+from orchestrator import bandwidth_job, interrupts, report
 from orchestrator.bandwidth import find
 from orchestrator.bandwidth_job import Measured
 from orchestrator.cli.main import echo_json
 from orchestrator.errors import RunError
 from orchestrator.launch import Launch
+
+_ONE_NODE = (
+    "one node: this measures between its own GPUs, and says nothing of the network between nodes;"
+    " --nodes N takes more"
+)
 
 
 def bench(
@@ -30,10 +35,12 @@ def bench(
     prepared = bandwidth_job.prepare(job, runs=runs, site=site, overrides=overrides, nodes=nodes)
     for note in prepared.notes:
         click.echo(f"note: {note}", err=True)
+    if prepared.plan.nodes == 1:
+        click.echo(f"note: {_ONE_NODE}", err=True)
     try:
         measured = bandwidth_job.measure(prepared, show=_say)
-    except KeyboardInterrupt:
-        raise click.exceptions.Exit(130) from None
+    except KeyboardInterrupt as interrupt:
+        raise click.exceptions.Exit(interrupts.exit_code(interrupt)) from None
     _print(prepared, measured, as_json=as_json)
     if measured.trouble:
         raise RunError(f"{prepared.layout.name}: {measured.trouble}")

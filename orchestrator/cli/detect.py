@@ -2,7 +2,8 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from orchestrator.detect.found import Probe
 from orchestrator.detect.site import Detected
 from orchestrator.errors import ProfileError, QueryError
 from orchestrator.home import own_sites
+from orchestrator.interrupts import as_exceptions, exit_code
 from orchestrator.printable import printable
 from orchestrator.profile import SiteProfile, read_profile
 from orchestrator.report.columns import columns
+from orchestrator.slurm.asking import Slurm
 
 _STDOUT = Path("-")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -70,10 +73,21 @@ def detect_command(
     a compute node shows of its network. Each value of the profile says how it was found.
     """
     wish = Wish(name=_checked(name), partitions=partitions)
+
+    def ready(found: Detected) -> None:
+        if output != _STDOUT:
+            writing.check_free(_path(found, output), force=force)
+
     if output is not None and output != _STDOUT:
-        writing.check_free(output, force=force)  # before anybody waits for a node
+        writing.check_free(output, force=force)  # before anybody waits for Slurm, ...
     probe = Probe(nodes=nodes, account=account, wait_s=wait_min * 60) if node else None
-    detected = detect(wish, probe)
+    try:
+        with as_exceptions():
+            detected = detect(wish, Slurm(say), probe, ready=ready)  # ... and for a node
+    except KeyboardInterrupt as interrupt:
+        with suppress(OSError):  # the terminal may be what went away
+            say("\ninterrupted; no profile was written")
+        raise click.exceptions.Exit(exit_code(interrupt)) from None
     if output == _STDOUT and not as_json:
         _say_left_out(detected)
         click.echo(writing.as_yaml(detected.data), nl=False)
@@ -102,14 +116,25 @@ def _checked(name: str | None) -> str | None:
     return name
 
 
-def detect(wish: Wish, probe: Probe | None = None) -> Detected:
-    """Return what this cluster is; how it gets on goes to standard error.
+def say(text: str) -> None:
+    """Tell how it gets on."""
+    click.echo(text, err=True)
+
+
+def detect(
+    wish: Wish,
+    slurm: Slurm,
+    probe: Probe | None = None,
+    *,
+    ready: Callable[[Detected], object] = lambda _: None,
+) -> Detected:
+    """Return what this cluster is; how it gets on goes to standard error. See `found.find`.
 
     Raises:
         ProfileError: It is none, or has nothing for this user.
     """
     try:
-        return found.find(wish, probe, say=lambda text: click.echo(text, err=True))
+        return found.find(wish, probe, slurm=slurm, say=say, ready=ready)
     except QueryError as problem:
         raise ProfileError(
             f"Slurm does not show its partitions here: {problem}. Try again on a login node;"
@@ -123,17 +148,13 @@ def write(detected: Detected, output: Path | None, *, force: bool) -> Path:
     Raises:
         InputError: There is a file already, or it cannot be written.
     """
-    path = output or own_sites() / f"{detected.data['name']}.yaml"
-    try:
-        writing.put(path, writing.as_yaml(detected.data), force=force, check=read_profile)
-    except OSError as problem:
-        raise ProfileError(_unwritable(path, problem)) from None
+    path = _path(detected, output)
+    writing.put(path, writing.as_yaml(detected.data), force=force, check=read_profile)
     return path
 
 
-def _unwritable(path: Path, problem: OSError) -> str:
-    why = problem.strerror or str(problem)
-    return f"{path}: cannot be written: {why}; name a file in a folder of yours with -o"
+def _path(detected: Detected, output: Path | None) -> Path:
+    return output or own_sites() / f"{detected.data['name']}.yaml"
 
 
 def _as_json(detected: Detected, path: Path | None) -> dict[str, Any]:

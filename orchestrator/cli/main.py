@@ -4,6 +4,7 @@ import errno
 import importlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -11,6 +12,7 @@ import click
 
 from orchestrator import __version__
 from orchestrator.errors import FsdpqError
+from orchestrator.interrupts import exit_code
 from orchestrator.printable import printable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -84,13 +86,16 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except FsdpqError as error:
             raise click.ClickException(printable(str(error))) from None
-        except KeyboardInterrupt:
-            click.echo("\ninterrupted; runs go on by themselves", err=True)
-            raise click.exceptions.Exit(130) from None
+        except KeyboardInterrupt as interrupt:
+            with suppress(OSError):  # the terminal may be what went away
+                click.echo("\ninterrupted; runs go on by themselves", err=True)
+            raise click.exceptions.Exit(exit_code(interrupt)) from None
         except OSError as error:  # a file or a folder that cannot be used; click has its own EPIPE
             if error.errno == errno.EPIPE:
                 raise
-            raise click.ClickException(printable(str(error))) from None
+            # Without a name it was no file that we opened: as a rule standard output.
+            text = str(error) if error.filename else f"cannot write: {error.strerror or error}"
+            raise click.ClickException(printable(text)) from None
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

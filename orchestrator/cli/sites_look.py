@@ -28,7 +28,7 @@ def list_command(only_shipped: bool, markdown: bool, as_json: bool) -> None:
     elif markdown:
         click.echo(report.sites_page(profiles))
     else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        width = shutil.get_terminal_size().columns if sys.stdout and sys.stdout.isatty() else None
         click.echo(report.sites_table(profiles, width=width))
 
 

@@ -28,7 +28,7 @@ def put_preemptible(draft: Draft, usable: Sequence[Usable], default: Usable) -> 
     draft.put(("preemptible", "partition"), name, f"scontrol show partition {name}: PreemptMode")
 
 
-def put_qos(draft: Draft, cluster: Cluster, mine: Rights) -> None:
+def put_qos(draft: Draft, cluster: Cluster, mine: Rights, default: Partition) -> None:
     """Add the QOS that the user may name, as far as they change anything."""
     own = [qos for qos in cluster.qos if qos.name in (mine.qos or ()) and not unwritable(qos.name)]
     for qos in own:
@@ -36,7 +36,9 @@ def put_qos(draft: Draft, cluster: Cluster, mine: Rights) -> None:
         limits.put_qos(draft, at, qos)
         _put_qos_preemption(draft, at, qos, cluster)
     given = draft.data().get("qos", {})
+    taken = mine.qos_for(default) or ()
     cheap = [name for name in given if given[name].get("preempt", "off") != "off"]
+    cheap = [name for name in cheap if name in taken]
     if mine.default_qos in given:
         draft.put(("default_qos",), mine.default_qos, "sacctmgr show associations: the default")
     elif cheap and "preemptible" not in draft.data():

@@ -15,6 +15,7 @@ from orchestrator.errors import ProfileError, QueryError
 from orchestrator.fields import validate
 from orchestrator.profile import SiteProfile, shipped
 from orchestrator.slurm import asking
+from orchestrator.slurm.asking import Slurm
 from orchestrator.slurm.inventory import Partition
 
 
@@ -27,7 +28,14 @@ class Probe:
     wait_s: float = 900.0
 
 
-def find(wish: Wish, probe: Probe | None, *, say: Callable[[str], None]) -> Detected:
+def find(
+    wish: Wish,
+    probe: Probe | None,
+    *,
+    slurm: Slurm,
+    say: Callable[[str], None],
+    ready: Callable[[Detected], object] = lambda _: None,
+) -> Detected:
     """Return what this cluster is.
 
     A probe that fails leaves the profile as it is without, and a word about it.
@@ -35,13 +43,15 @@ def find(wish: Wish, probe: Probe | None, *, say: Callable[[str], None]) -> Dete
     Args:
         wish: What the user asks for.
         probe: How to look at compute nodes; None does not.
+        slurm: Whom to ask.
         say: Takes a line about how it gets on.
+        ready: Sees what is found before anybody waits for a node, and may raise.
 
     Raises:
         QueryError: Slurm does not even show its partitions.
         ProfileError: There is no partition for this user.
     """
-    cluster = asking.cluster(looking.user_name())
+    cluster = asking.cluster(looking.user_name(), slurm)
     login = looking.login_node(cluster.config.get("PlugStackConfig"))
     today = time.strftime("%Y-%m-%d")
 
@@ -49,6 +59,7 @@ def find(wish: Wish, probe: Probe | None, *, say: Callable[[str], None]) -> Dete
         return site.detected(cluster, login, node, wish=wish, today=today, names=shipped())
 
     found = detected()
+    ready(found)
     if probe is None:
         return found
     try:
@@ -61,12 +72,12 @@ def find(wish: Wish, probe: Probe | None, *, say: Callable[[str], None]) -> Dete
     return replace(whole, left_out=(*whole.left_out, *words))
 
 
-def accounts_for(partition: str | None) -> tuple[tuple[str, ...], str | None]:
+def accounts_for(partition: str | None, slurm: Slurm) -> tuple[tuple[str, ...], str | None]:
     """Return the accounts with which this user may use ``partition``, and Slurm's default one.
 
     None of them where accounting does not say. The default one comes first.
     """
-    cluster = asking.accounts(looking.user_name())
+    cluster = asking.accounts(looking.user_name(), slurm)
     mine = rights(cluster.associations, cluster.default_account, groups=None)
     known = next((one for one in cluster.partitions if one.name == partition), None)
     names = mine.accounts_for(known or Partition(name=""))

@@ -3,7 +3,7 @@
 from typing import Any
 
 from orchestrator.detect import gpus, limits
-from orchestrator.detect.choosing import Usable
+from orchestrator.detect.choosing import Usable, unwritable
 from orchestrator.detect.draft import Draft, Path
 from orchestrator.detect.gpus import Gpus
 from orchestrator.detect.preemption import CONFIG, Preemption
@@ -79,6 +79,7 @@ def put_partition(
         draft.put((*at, key), value, source)
     draft.put((*at, "priority_tier"), partition.tier, where)
     draft.put((*at, "exclusive"), True if partition.exclusive else None, where)
+    _put_qos_of(draft, at, partition)
     _put_own_qos(draft, at, partition, mine)
     if said := _remarks(one, mine):
         draft.put((*at, "note"), "; ".join(said), where)
@@ -90,6 +91,19 @@ def _put_own_cpus(draft: Draft, at: Path, one: Usable, default: Usable, cluster:
     _put_cpus(ours, (), one, cluster)
     if theirs.data() != ours.data():
         _put_cpus(draft, at, one, cluster)
+
+
+def _put_qos_of(draft: Draft, at: Path, partition: Partition) -> None:
+    """Add which QOS the partition takes; with AllowQos Slurm does not heed DenyQos."""
+    where = f"scontrol show partition {partition.name}"
+    if allowed := _writable(partition.allowed_qos or ()):
+        draft.put((*at, "allow_qos"), allowed, f"{where}: AllowQos")
+    elif denied := _writable(partition.denied_qos):
+        draft.put((*at, "deny_qos"), denied, f"{where}: DenyQos")
+
+
+def _writable(names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if not unwritable(name)]
 
 
 def _put_own_qos(draft: Draft, at: Path, partition: Partition, mine: Rights) -> None:

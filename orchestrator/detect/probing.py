@@ -4,11 +4,11 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from orchestrator import script
+from orchestrator import guard, interrupts, script
 from orchestrator.detect import node
 from orchestrator.detect.node import Node
 from orchestrator.directives import gpu_request
@@ -18,10 +18,11 @@ from orchestrator.slurm import client, commands
 
 # What the probe itself may take: it has time-outs for all that can hang.
 _MINUTES = 5
-_TELL_S = 15.0
+_TELL_FIRST_S, _TELL_S = 3.0, 15.0
 _LOOK_S = 0.5
 _ENDS_S = 10.0
 _TIMEOUT_S = 30.0
+_CANCEL_S = 15.0
 
 Say = Callable[[str], None]
 
@@ -87,31 +88,44 @@ def look(profile: SiteProfile, request: Request, *, say: Say) -> tuple[Node, ...
 def _run(
     argv: Sequence[str], name: str, shown: Sequence[str], *, wait_s: float, say: Say
 ) -> tuple[str, str, int]:
+    cancel, env = commands.cancel_named(name), client.clean_environment(os.environ)
+    process: subprocess.Popen[str] | None = None
+    over = False
+    with interrupts.as_exceptions(), guard.unless_dismissed(cancel, env=env) as left:
+        try:
+            process = _start(argv, shown, env)
+            stdout, stderr = _wait(process, name, shown, wait_s=wait_s, say=say)
+            over = True
+        finally:
+            # A srun that was just being started may ask Slurm only now: that is left to the guard.
+            if over or (_end(process, name) and process is not None):
+                left.dismiss()
+    return stdout, stderr, process.returncode
+
+
+def _start(
+    argv: Sequence[str], shown: Sequence[str], env: Mapping[str, str]
+) -> subprocess.Popen[str]:
     try:
-        process = subprocess.Popen(  # noqa: S603 (an argument list of ours, no shell)
+        return subprocess.Popen(  # noqa: S603 (an argument list of ours, no shell)
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
-            env=client.clean_environment(os.environ),
+            env=env,
             start_new_session=True,  # Ctrl-C is ours to answer
         )
     except OSError as problem:
         raise QueryError(shown, returncode=127, stderr=str(problem)) from None
-    try:
-        stdout, stderr = _wait(process, name, shown, wait_s=wait_s, say=say)
-    finally:
-        if process.poll() is None:
-            _end(process, name)
-    return stdout, stderr, process.returncode
 
 
 def _wait(
     process: subprocess.Popen[str], name: str, shown: Sequence[str], *, wait_s: float, say: Say
 ) -> tuple[str, str]:
-    began = told = time.monotonic()
+    began = time.monotonic()
+    told = began - _TELL_S + _TELL_FIRST_S
     while True:
         with suppress(subprocess.TimeoutExpired):
             return process.communicate(timeout=_LOOK_S)
@@ -119,7 +133,7 @@ def _wait(
         if now - told < _TELL_S:
             continue
         told, state = now, _state(name)
-        say(f"{now - began:.0f} s: the probe is {state or 'with Slurm'}; Ctrl-C cancels it")
+        say(f"{now - began:.0f} s: its job is {state or 'with Slurm'}; Ctrl-C cancels it")
         running = state.startswith("RUNNING")
         if now - began > wait_s + (_MINUTES * 60 if running else 0):
             why = f"no node after {now - began:.0f} s ({state or 'no state'}); cancelled"
@@ -127,20 +141,35 @@ def _wait(
 
 
 def _state(name: str) -> str:
+    """Return the job's state, and why it waits if it does: `PENDING (Resources)`."""
     try:
         said = client.run(commands.named_jobs(name), timeout_s=_TIMEOUT_S, error=QueryError)
     except QueryError:
         return ""
-    return " ".join(said.stdout.split())
+    state, _, reason = " ".join(said.stdout.split()).partition(" ")
+    return f"{state} ({reason})" if reason and reason != "None" else state
 
 
-def _end(process: subprocess.Popen[str], name: str) -> None:
-    """End srun, then the job in case that did not."""
-    process.send_signal(signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_ENDS_S)
-    with suppress(SchedulerError):
-        client.run(commands.cancel_named(name), timeout_s=_TIMEOUT_S, error=QueryError)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+def _end(process: subprocess.Popen[str] | None, name: str) -> bool:
+    """Cancel the job, then end srun; return whether Slurm took the cancelling.
+
+    The job comes first, for it costs the most and this process may not have long to live. What
+    srun was sending meanwhile is cancelled after it.
+    """
+    _cancel(name)
+    if process is not None:
+        process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_ENDS_S)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    return _cancel(name)
+
+
+def _cancel(name: str) -> bool:
+    try:
+        client.run(commands.cancel_named(name), timeout_s=_CANCEL_S, error=QueryError)
+    except SchedulerError:
+        return False
+    return True

@@ -65,16 +65,28 @@ def detected(
     for one in usable:
         put_partition(draft, one, default, cluster, mine)
     put_preemptible(draft, usable, default)
-    put_qos(draft, cluster, mine)
+    put_qos(draft, cluster, mine, default.partition)
     limits.put_quotas(draft, cluster.associations)
     put_accounts(draft, cluster, mine, default.partition)
     put_unseen_network(draft, login.ports)
+    _put_topology(draft, cluster.config)
     put_login(draft, login, cluster)
     if node is not None:
         put_node(draft, node, untyped=default.gpus is None or default.gpus.guessed)
     _note_settings(draft, cluster.config)
     data = _whole(draft, cluster, login, wish=wish, today=today, names=names)
     return Detected(data=data, left_out=tuple(left_out))
+
+
+# The plug-in that knows nothing of the network, in 22.05, in 24.11 and in 26.05 (recorded).
+_FLAT = ("topology/none", "topology/default", "topology/flat")
+
+
+def _put_topology(draft: Draft, config: Mapping[str, str]) -> None:
+    """Say that there are no switches or blocks to ask for; what there is, jobs ask Slurm for."""
+    plugin = config.get("TopologyPlugin", "")
+    if plugin in _FLAT:
+        draft.put(("fabric", "topology", "kind"), "none", f"{CONFIG}: TopologyPlugin={plugin}")
 
 
 _NOTED = ("KillWait", "MinJobAge", "TopologyPlugin", "JobSubmitPlugins", "PrivateData")

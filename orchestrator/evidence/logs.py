@@ -239,6 +239,11 @@ OFI_ADVICE = (
     " the security group or switch between the two"
 )
 
+_ENDED_FIRST = (
+    "The rank that ended first knows why: look at the logs of the others, and at the node at the"
+    " other end of the connection"
+)
+
 # stderr of a rank, beside its traceback. Sources: ProcessGroupNCCL.cpp (BasicSR#737), CPython's
 # argparse and getpath, pytorch's what() of uncaught C++ exceptions.
 STDERR: tuple[Pattern, ...] = (
@@ -290,12 +295,21 @@ STDERR: tuple[Pattern, ...] = (
         "remote_exit",
         Cause.WORKER_ERROR,
         Weight.ECHO,
+        r"^(?:\[rank(?P<rank>\d+)\]: ?)?socketProgress\w*: (?:Call to \w+ (?:from|to)|Connection"
+        r" closed by remote peer) (?P<peer>[^\s<>]+<\d+>)(?=\s*$|\W.*(?:reset by peer|closed by"
+        r" remote peer))",
+        "the connection to {peer} is gone: that rank ended, or the network to it did",
+        advice=_ENDED_FIRST,
+    ),
+    make(
+        "remote_exit",
+        Cause.WORKER_ERROR,
+        Weight.ECHO,
         r"^(?:\[rank(?P<rank>\d+)\]: ?)?(?:torch\.distributed\.DistBackendError: NCCL error in: .*"
         r"remote process exited or there was a network error|ncclRemoteError: |socketProgress\w*:"
         r" Call to \w+ (?:from|to) .*(?:reset by peer|closed by remote peer))",
         "another rank is gone, or the network to it",
-        advice="The rank that ended first knows why: look at the logs of the others, and at the"
-        " node at the other end of the connection",
+        advice=_ENDED_FIRST,
     ),
     make(
         "arguments",
@@ -525,6 +539,15 @@ NCCL: tuple[Pattern, ...] = (
         r" Error: (?P<why>.+?)\.(?: |$)",
         "a transfer of libfabric failed ({why})",
         advice=OFI_ADVICE,
+    ),
+    make(
+        "peer_closed",
+        Cause.FABRIC,
+        Weight.ECHO,
+        _NCCL + r".*(?:Connection closed by remote peer|(?:[Cc]all to \w+|[Cc]onnect) (?:from|to)"
+        r"|[Cc]onnection to) (?P<peer>[^\s<>]+<\d+>)"
+        r"(?=\s*$|\W.*(?:reset by peer|refused|closed by remote peer|failed))",
+        "the connection to {peer} is gone",
     ),
     make(
         "peer_closed",

@@ -15,7 +15,8 @@ class Pattern:
 
     Attributes:
         kind: Its name.
-        regex: Its groups fill ``what``; a group `node` or `rank` is whom it speaks of.
+        regex: Its groups fill ``what``; a group `node` or `rank` is whom it speaks of,
+            `peer` the other end of a connection.
         what: One line; "" for the message itself.
         advice: What to do about it.
         suspect: Whether it speaks against the node.
@@ -45,6 +46,7 @@ class Pattern:
             rank=int(rank) if rank.isdigit() and len(rank) < 9 else None,
             node=groups.get("node", ""),
             suspect=self.suspect,
+            peer=match.groupdict().get("peer") or "",
         )
 
 

@@ -49,7 +49,7 @@ def read(layout: AttemptLayout, batch_log: Path, *, number: int, nodes: str) -> 
     files_of_ranks = _error_files(layout.errors)
     told = {finding.rank for finding in files_of_ranks if finding.weight < Weight.ECHO}
     found = [
-        *scan.findings((line for line in lines if HINT.search(line)), BATCH),
+        *scan.findings((line for line in lines if HINT.search(line)), BATCH, file=str(batch_log)),
         *files_of_ranks,
         *_rank_logs(layout, ends, names, told=told),
         *_nccl_logs(layout.nccl),
@@ -125,6 +125,7 @@ def _error_file(path: Path) -> Finding | None:
         node=_text(data, "node"),
         step=_whole(data, "step"),
         at=_number(data, "at"),
+        file=str(path),
     )
 
 
@@ -145,13 +146,14 @@ def _rank_logs(
     ended = {end.node for end in ends}
     for path, rank, node in _stderr_files(layout.logs, first, nodes):
         text = files.tail(path, _TAIL_BYTES)
-        yield from scan.findings(scan.lines(text), STDERR, rank=rank, node=node)
+        yield from scan.findings(scan.lines(text), STDERR, rank=rank, node=node, file=str(path))
         # What was killed did not end by an exception, whatever it printed before.
         killed = rank in first and first[rank].exit.killed
         exceptions = [] if killed or rank in told else tracebacks.last(text)
         if not exceptions:
             continue
-        finding = replace(_meaning(exceptions), rank=rank, node=node)
+        line = exceptions[0].split("\n", 1)[0]
+        finding = replace(_meaning(exceptions), rank=rank, node=node, file=str(path), line=line)
         if rank in first:
             yield replace(finding, at=_by_the_end_of(first[rank].exit.at))
         elif node in ended:
@@ -195,7 +197,9 @@ def _nccl_logs(folder: Path) -> Iterator[Finding]:
     for path in sorted(_names(folder, "*.log"))[:_NCCL_FILES]:
         host = re.sub(r"\.\d+\.log$", "", path.name)
         lines = scan.lines(files.tail(path, _TAIL_BYTES))
-        yield from scan.findings((line for line in lines if "WARN" in line), NCCL, node=host)
+        yield from scan.findings(
+            (line for line in lines if "WARN" in line), NCCL, node=host, file=str(path)
+        )
 
 
 def _preflight(folder: Path) -> Iterator[Finding]:
@@ -206,7 +210,8 @@ def _preflight(folder: Path) -> Iterator[Finding]:
             continue
         for problem in problems[:_FINDINGS]:
             if isinstance(problem, dict):
-                yield _problem(problem, node=_text(data, "node"), at=_number(data, "at"))
+                found = _problem(problem, node=_text(data, "node"), at=_number(data, "at"))
+                yield replace(found, file=str(path))
 
 
 def _problem(problem: dict[str, Any], *, node: str, at: float | None) -> Finding:
@@ -242,6 +247,7 @@ def _node_exits(folder: Path, nodes: tuple[str, ...]) -> Iterator[Finding]:
                 what="did not pass its check",
                 node=node,
                 suspect=True,
+                file=str(path),
             )
         if code in _NOT_FOUND:
             yield Finding(
@@ -251,6 +257,7 @@ def _node_exits(folder: Path, nodes: tuple[str, ...]) -> Iterator[Finding]:
                 what=f"could not start the job's Python (exit code {code})",
                 advice="Does `python` of the job file exist on all nodes?",
                 node=node,
+                file=str(path),
             )
 
 

@@ -8,6 +8,7 @@ from orchestrator.evidence.pattern import Pattern
 
 # A program that says the same a million times is heard this often for each pattern.
 _PER_KIND = 16
+_LINE = 600
 
 
 def lines(text: str) -> list[str]:
@@ -16,7 +17,12 @@ def lines(text: str) -> list[str]:
 
 
 def findings(
-    text: Iterable[str], patterns: Sequence[Pattern], *, rank: int | None = None, node: str = ""
+    text: Iterable[str],
+    patterns: Sequence[Pattern],
+    *,
+    rank: int | None = None,
+    node: str = "",
+    file: str = "",
 ) -> list[Finding]:
     """Return what ``patterns`` know, each line by the first that matches, in order.
 
@@ -25,6 +31,7 @@ def findings(
         patterns: The more telling ones first.
         rank: Whose log it is, where the line does not say.
         node: Where it was written, where the line does not say.
+        file: Where the lines stand.
     """
     found: list[Finding] = []
     heard: dict[str, int] = {}
@@ -38,6 +45,8 @@ def findings(
                 finding,
                 rank=finding.rank if finding.rank is not None else rank,
                 node=finding.node or node,
+                file=file,
+                line=line[:_LINE] if file else "",
             )
         )
     return found

@@ -30,6 +30,7 @@ class Clue:
         number: The number of the line in it, from 1; 0 where that is not known.
         order: The order of reading.
         pid: The process, where it is one of NCCL's.
+        peer_host: The host at the other end of a connection, where it is known.
     """
 
     finding: Finding
@@ -38,6 +39,7 @@ class Clue:
     number: int = 0
     order: int = 0
     pid: int = 0
+    peer_host: str = ""
 
 
 # What a network that came up all the same makes a mere remark of: NCCL had another way.
@@ -120,5 +122,7 @@ def order(clues: Iterable[Clue]) -> list[Clue]:
 
 def _key(clue: Clue) -> tuple[int, bool, float, int]:
     at = clue.finding.at
-    vague = clue.finding.kind in ("nccl_warn", "exit", "signal")
+    kind = clue.finding.kind
+    vague = kind in ("nccl_warn", "exit", "signal")
+    vague |= kind == "remote_exit" and not clue.finding.peer
     return (clue.finding.weight, vague, at if at is not None else float("inf"), clue.order)

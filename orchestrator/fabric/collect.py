@@ -1,6 +1,7 @@
 """From lines of any number of files to processes and errors. Pure."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from orchestrator.fabric.clues import Clue, Clues, of_line
@@ -42,7 +43,7 @@ class Collector:
             if line.at is not None and len(self._at) < _MOST_PROCESSES:
                 self._at[file] = line.at
             if line.level:
-                self._process(line, file).add(line)
+                self._process(line, file).add(line, file=file, number=number)
             # NCCL prints it without a name, too, so it may stand behind another one's line.
             if not self._version and (match := _VERSION.search(line.message)):
                 self._version = match[1]
@@ -73,7 +74,10 @@ class Collector:
         return next(told, self._version)
 
     def processes(self) -> list[Process]:
-        """Return the processes, those that were heard of by a torn name under their own."""
+        """Return the processes, those that were heard of by a torn name under their own.
+
+        Once: what is told of two of them is put into one.
+        """
         by_pid: dict[int, list[Process]] = {}
         for process in self._processes.values():
             by_pid.setdefault(process.pid, []).append(process)
@@ -83,9 +87,8 @@ class Collector:
             for process in (_joined(same) if pid and len(same) > 1 else same)
         ]
 
-    def placed(self) -> list[Clue]:
+    def placed(self, processes: Sequence[Process]) -> list[Clue]:
         """Return the errors, the root cause first, with the rank of the process that wrote them."""
-        processes = self.processes()
         ranks = {(p.host, p.pid): p.rank for p in processes if p.pid}
         hosts = _hosts_by_pid(processes)
         return [_placed(clue, ranks, hosts) for clue in _without_pieces(self.clues.ordered())]
@@ -123,7 +126,7 @@ def _without_pieces(clues: list[Clue]) -> list[Clue]:
     return [clue for clue in clues if clue.text not in pieces]
 
 
-def _hosts_by_pid(processes: list[Process]) -> dict[int, list[str]]:
+def _hosts_by_pid(processes: Sequence[Process]) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     for process in processes:
         if process.pid and process.host:

@@ -8,8 +8,10 @@ from orchestrator.fabric.clues import Clue, order
 from orchestrator.fabric.collect import Collector
 from orchestrator.fabric.exceptions import endings
 from orchestrator.fabric.lines import Writer
+from orchestrator.fabric.peers import named
 from orchestrator.fabric.promise import Promise
-from orchestrator.fabric.reading import stream, tail
+from orchestrator.fabric.reading import lines_before, stream, tail
+from orchestrator.fabric.shares import Budget
 from orchestrator.fabric.sources import Source
 from orchestrator.fabric.verdict import Diagnosis, judge
 
@@ -17,6 +19,8 @@ from orchestrator.fabric.verdict import Diagnosis, judge
 _TAIL_BYTES = 4 << 20
 _TAIL_OF_MANY = 256 << 10
 _MANY = 8
+# The order of what stands at the end of a file: after what stands before.
+_AFTER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,33 +56,33 @@ def examine(
         nodes: How many nodes there are, where that is known.
     """
     collector = Collector()
-    bounds = limits or Limits()
+    bounds, budget = limits or Limits(), Budget()
     read = 0
     for source in sources:
         if bounds.total is not None and read >= bounds.total:
             break
         with suppress(OSError):
-            read += _read(source, collector, bounds)
-    clues = order([*collector.placed(), *_new(more, collector)])
-    return judge(
-        collector.processes(), clues, promise, version=collector.version, well=well, nodes=nodes
-    )
+            read += _read(source, collector, bounds, budget)
+    processes = collector.processes()
+    told = collector.placed(processes)
+    clues = named(order([*told, *_new(more, told)]), processes)
+    return judge(processes, clues, promise, version=collector.version, well=well, nodes=nodes)
 
 
-def _read(source: Source, collector: Collector, bounds: Limits) -> int:
+def _read(source: Source, collector: Collector, bounds: Limits, budget: Budget) -> int:
     file = str(source.path)
     writer = Writer(host=source.host, pid=source.pid, rank=source.rank)
 
     def take(text: str, number: int, whole: bool) -> None:
         collector.take(text, file=file, number=number, whole=whole, writer=writer)
 
-    return stream(source.path, take, most=bounds.file)
+    return stream(source.path, take, most=bounds.file, budget=budget)
 
 
-def _new(more: Iterable[Clue], collector: Collector) -> list[Clue]:
+def _new(more: Iterable[Clue], told: Iterable[Clue]) -> list[Clue]:
     """Return those of ``more`` that the files did not tell themselves."""
-    told = {(clue.finding.kind, clue.finding.node) for clue in collector.placed()}
-    return [clue for clue in more if (clue.finding.kind, clue.finding.node) not in told]
+    known = {(clue.finding.kind, clue.finding.node) for clue in told}
+    return [clue for clue in more if (clue.finding.kind, clue.finding.node) not in known]
 
 
 def ends(sources: Sequence[Source]) -> list[Clue]:
@@ -87,12 +91,21 @@ def ends(sources: Sequence[Source]) -> list[Clue]:
     found: list[Clue] = []
     for source in sources:
         if source.traces:
-            for ending in endings(tail(source.path, size)):
-                place = len(found) + (1 << 20)  # after what stands before the end
-                clue = Clue(finding=ending.finding, text=ending.text, order=place)
-                found.append(_named(clue, source))
+            found += _end(source, size, place=len(found) + _AFTER)
     return found
 
 
-def _named(clue: Clue, source: Source) -> Clue:
-    return Clue(finding=clue.finding, text=clue.text, file=str(source.path), order=clue.order)
+def _end(source: Source, size: int, *, place: int) -> list[Clue]:
+    text, start = tail(source.path, size)
+    told = list(endings(text))
+    before = lines_before(source.path, start) if told else 0
+    return [
+        Clue(
+            finding=ending.finding,
+            text=ending.text,
+            file=str(source.path),
+            number=before + ending.number,
+            order=place + turn,
+        )
+        for turn, ending in enumerate(told)
+    ]

@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
+from typing import NamedTuple
 
 # Characters of a line that are looked at; NCCL itself cuts its lines at 1,024.
 LONGEST = 8192
@@ -30,6 +32,8 @@ _RECORD = re.compile(
     r"NCCL (?P<level>WARN|INFO|TRACE|CALL|ABORT|VERSION) "
 )
 _NCCL = "NCCL "
+# More writers than that do not share a line.
+_MOST_RECORDS = 16
 # How what others put in front begins.
 _FRONT = frozenset("[ 0123456789")
 # torch's log lines: "[E626 06:24:44.903881913 ProcessGroupNCCL.cpp:616] [PG ID ... Rank 1] ".
@@ -40,8 +44,7 @@ _TORCH_LINE = re.compile(
 _TORCH_RANK = re.compile(r"ProcessGroupNCCL\.cpp:\d+\] \[(?:PG [^\]]*?)?Rank (\d{1,8})\]")
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """What one writer said in one line.
 
     Attributes:
@@ -98,11 +101,8 @@ def read(text: str, *, whole: bool = True, writer: Writer = NOBODY) -> Iterator[
         writer: Who wrote it, where it does not say.
     """
     whole = whole and len(text) <= LONGEST
-    text = text[:LONGEST]
-    if not text.isprintable():
-        text = _CONTROL.sub("", _ANSI.sub("", text))
     front = _Front(writer.rank)
-    rest = _strip(text, front)
+    rest = _strip(_clean(text), front)
     found = _records(rest)
     if not found:
         yield _other(rest, front, whole, writer)
@@ -128,11 +128,25 @@ def read(text: str, *, whole: bool = True, writer: Writer = NOBODY) -> Iterator[
         )
 
 
+def plain(text: str) -> Line | None:
+    """Return what stands in a line that is none of NCCL's; None for one that is."""
+    front = _Front()
+    rest = _strip(_clean(text), front)
+    return None if _records(rest) else _other(rest, front, True, NOBODY)
+
+
+def _clean(text: str) -> str:
+    text = text[:LONGEST]
+    return text if text.isprintable() else _CONTROL.sub("", _ANSI.sub("", text))
+
+
 def _records(text: str) -> list[re.Match[str]]:
     """Return where NCCL begins to speak; looked for inside of a line only where it speaks twice."""
+    if _NCCL not in text:
+        return []
     first = _RECORD.match(text)
     if first is None or text.find(_NCCL, first.end()) >= 0:
-        return list(_RECORD.finditer(text)) if _NCCL in text else []
+        return list(islice(_RECORD.finditer(text), _MOST_RECORDS))
     return [first]
 
 
@@ -158,7 +172,7 @@ def _strip(text: str, front: _Front) -> str:
 
 def _other(text: str, front: _Front, whole: bool, writer: Writer) -> Line:
     rank = front.rank
-    if match := _TORCH_RANK.search(text):
+    if _TORCH_NAME in text and (match := _TORCH_RANK.search(text)):
         rank = int(match[1])
     return Line(
         text=text,

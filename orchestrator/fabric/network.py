@@ -13,6 +13,8 @@ Formats by version, read from the format strings of NVIDIA/nccl 2.18 to 2.30:
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
 from orchestrator.fabric.lines import Line
 from orchestrator.fabric.promise import SOCKET
@@ -24,6 +26,7 @@ _NETWORK = re.compile(r"Using network (.{1,64})$")
 _ASSIGNED = re.compile(r"(?:Assigned|Initialized) NET plugin (.{1,64}?)(?: to comm.*)?$")
 _IB_USING = re.compile(r"NET/\w+ ?: Using(?P<devices>.*?)(?P<end>; OOB |$)")
 _DEVICE = re.compile(r"\[\d+\] ?([^\s:\[\]{},=]+:\d+)(?::[-\d]*)*/(IB|RoCE)")
+_INTERFACE = re.compile(r"[\w.-]+:([^\s<>\[\]]+)<\d+>")
 _CHANNEL = re.compile(
     r"(?:Channel|Ring) (?P<channel>\d+)(?:/\d+)? : (?P<a>\d+)(?:\[\w+\])? -> (?P<b>\d+)(?:\[\w+\])?"
     r" \[(?P<way>send|receive)\] via NET/(?P<net>.+?)/(?P<nic>\d+)(?:\(\d+\))?"
@@ -37,6 +40,14 @@ _PROVIDER = re.compile(
 _ENV = re.compile(r"(NCCL_\w+) set (?:by environment )?to (.{0,200}?)\.?$")
 _VERSION = re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?)")
 _COMM = re.compile(r"\brank (?P<rank>\d+) n[Rr]anks (?P<ranks>\d+)(?: nNodes (?P<nodes>\d+))?")
+
+
+class Told(NamedTuple):
+    """A line that something was learnt from; ``file`` is "" and ``number`` 0 where not known."""
+
+    text: str = ""
+    file: str = ""
+    number: int = 0
 
 
 @dataclass(slots=True)
@@ -54,6 +65,8 @@ class Process:
         env: NCCL's variables, as it says that it took them.
         nodes: Nodes of its largest communicator; None where it did not say.
         told: The line that something was learnt from, by its name.
+        addresses: Of its host's interfaces.
+        place: File and number of the line that is being taken.
     """
 
     host: str
@@ -75,10 +88,13 @@ class Process:
     gdr_hcas: dict[str, str] = field(default_factory=dict)
     gdr_pairs: set[str] = field(default_factory=set)
     env: dict[str, str] = field(default_factory=dict)
-    told: dict[str, str] = field(default_factory=dict)
+    told: dict[str, Told] = field(default_factory=dict)
+    addresses: set[str] = field(default_factory=set)
+    place: tuple[str, int] = ("", 0)
 
-    def add(self, line: Line) -> None:
+    def add(self, line: Line, *, file: str = "", number: int = 0) -> None:
         """Take one line of NCCL's."""
+        self.place = (file, number)
         self.lines += 1
         self.clean += line.first
         if self.rank is None:
@@ -90,6 +106,8 @@ class Process:
             self._provider(line)
         elif message.startswith("NET/"):
             self._net(line)
+        elif message.startswith("Bootstrap"):
+            self._interfaces(message)
         elif message.startswith("NCCL"):
             self._variable(line)
         elif "GPU Direct RDMA" in message:
@@ -118,10 +136,16 @@ class Process:
 
     def _tell(self, name: str, line: Line) -> None:
         if len(self.told) < _MOST_NAMES:
-            self.told.setdefault(name, line.text[:400])
+            self.told.setdefault(name, Told(line.text[:400], *self.place))
+
+    def _interfaces(self, message: str) -> None:
+        if len(self.addresses) < _MOST_NAMES:
+            self.addresses.update(_INTERFACE.findall(message)[:_MOST_NAMES])
 
     def _net(self, line: Line) -> None:
         message = line.message
+        if " : Using" in message[:20]:
+            self._interfaces(message)
         if "GPU Direct RDMA" in message:
             self._gdr(line)
         elif "Plugin" in message[:12]:
@@ -204,6 +228,7 @@ class Process:
         self.initialized |= other.initialized
         self.gdr |= other.gdr
         self.plain |= other.plain
+        self.addresses |= other.addresses
         self.gdr_pairs |= other.gdr_pairs
         for name in ("gdr_hcas", "env", "told"):
             setattr(self, name, {**getattr(other, name), **getattr(self, name)})
@@ -249,6 +274,7 @@ _KNOWN = re.compile(
 )
 
 
+@lru_cache(maxsize=256)
 def known(network: str) -> bool:
     """Return whether this is the whole name of a network, and not the beginning of one."""
     return _KNOWN.fullmatch(network) is not None

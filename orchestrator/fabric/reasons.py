@@ -1,12 +1,14 @@
 """Why a network is not what it should be, and what to do about it. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.fabric.hosts import Host
-from orchestrator.fabric.network import Process
+from orchestrator.fabric.network import Process, Told
 from orchestrator.fabric.promise import Promise
+
+NOTHING = Told()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +18,7 @@ class Reason:
     Attributes:
         kind: Its name.
         what: A sentence without a full stop, with the host or the hosts.
-        line: The line of the log that says so; "" where it is what is missing.
+        told: The line of the log that says so; an empty one where it is what is missing.
         host, rank: The first of those that say so.
         vague: Whether an error of the set-up would say more.
     """
@@ -24,16 +26,23 @@ class Reason:
     kind: str
     what: str
     advice: str
-    line: str = ""
+    told: Told = NOTHING
     host: str = ""
     rank: int | None = None
     vague: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON's types."""
-        data = asdict(self)
-        del data["vague"]
-        return {**data, "host": self.host or None}
+        return {
+            "kind": self.kind,
+            "what": self.what,
+            "advice": self.advice,
+            "line": self.told.text,
+            "host": self.host or None,
+            "rank": self.rank,
+            "file": self.told.file or None,
+            "line_number": self.told.number or None,
+        }
 
 
 _DEVICES = (
@@ -59,9 +68,7 @@ def sockets(processes: Sequence[Process], promise: Promise | None) -> Reason:
         kind=kind,
         what=f"{_who(processes)} over sockets (TCP){site}",
         advice=advice,
-        line=first.told.get(name)
-        or first.told.get("network Socket")
-        or first.told.get("sockets", ""),
+        told=_told(first, name, "network Socket", "sockets"),
         host=first.host,
         rank=first.rank,
         vague=vague,
@@ -94,7 +101,7 @@ def other_provider(processes: Sequence[Process], promise: Promise | None) -> Rea
         + (f", and {promise.kind} has {right}" if promise and right else ""),
         advice=f"Look at `fi_info`: the driver, the device in the container, and libfabric's own"
         f" libraries; {wanted} makes a missing one an error instead of a slow run",
-        line=first.told.get("provider", ""),
+        told=_told(first, "provider"),
         host=first.host,
         rank=first.rank,
     )
@@ -110,7 +117,7 @@ def no_gdr(processes: Sequence[Process]) -> Reason:
         kind=kind,
         what=f"{_who(processes)} without GPUDirect RDMA{count}",
         advice=advice,
-        line=first.told.get(name, ""),
+        told=_told(first, name),
         host=first.host,
         rank=first.rank,
     )
@@ -165,7 +172,7 @@ def few_hcas(
         kind="fewer_hcas",
         what=f"{names}{more} of {expected} HCAs{missing}",
         advice=advice,
-        line=told.told["hcas"] if told else "",
+        told=_told(told, "hcas") if told else NOTHING,
         host=few[0].name,
         rank=told.rank if told else None,
     )
@@ -190,7 +197,7 @@ def mixed_layers(process: Process, promise: Promise | None) -> Reason:
         what=f"{_who([process])} over InfiniBand and RoCE ports at once ({', '.join(other[:8])}"
         f" beside {len(ports)} of {wanted})",
         advice=f"Keep the others out: NCCL_IB_HCA='={keep}'",
-        line=process.told.get("hcas", ""),
+        told=_told(process, "hcas"),
         host=process.host,
         rank=process.rank,
     )
@@ -204,10 +211,15 @@ def other_net(process: Process, promise: Promise) -> Reason:
         f" {' or '.join(promise.networks)}",
         advice="Is the site's own plugin there? See NCCL_NET_PLUGIN, LD_LIBRARY_PATH, and what the"
         " container mounts",
-        line=process.told.get(f"network {process.network}", ""),
+        told=_told(process, f"network {process.network}"),
         host=process.host,
         rank=process.rank,
     )
+
+
+def _told(process: Process, *names: str) -> Told:
+    """Return the line that says it, by the first of ``names`` that there is one of."""
+    return next((process.told[name] for name in names if name in process.told), NOTHING)
 
 
 def _first(processes: Sequence[Process], *names: str) -> Process:

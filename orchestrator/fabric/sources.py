@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -52,6 +53,18 @@ def of_paths(paths: Iterable[Path]) -> Chosen:
             chosen.missing.append(path)
         chosen.sources += [_source(file) for file in found]
     return chosen
+
+
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
+
+
+def no_text(path: Path) -> str:
+    """Return what a file is instead of a log: packed, or a program; "" where it may be a log."""
+    with suppress(OSError), path.open("rb") as file:
+        start = file.read(4)
+        packed = [f"packed ({name})" for magic, name in _MAGIC.items() if start.startswith(magic)]
+        return packed[0] if packed else "a program" if start == b"\x7fELF" else ""
+    return ""
 
 
 def _below(folder: Path) -> list[Path]:

@@ -82,10 +82,14 @@ def _cause(cause: dict[str, Any]) -> list[str]:
     who = _who(cause["rank"], cause["host"])
     lines = [f"cause: {cause['kind']}{', ' if who else ''}{who}"]
     if cause["line"]:
-        at = cause.get("file") or ""
-        at += f":{cause['line_number']}" if at and cause.get("line_number") else ""
+        at = _place(cause["file"], cause["line_number"])
         lines.append(f"  {at + ': ' if at else ''}{cause['line']}")
     return lines + ([f"do: {cause['advice']}"] if cause["advice"] else [])
+
+
+def _place(file: str | None, number: int | None) -> str:
+    """Return FILE:LINE, as far as it is known."""
+    return f"{file or ''}:{number}" if file and number else file or ""
 
 
 def _hosts(found: Diagnosis) -> list[str]:
@@ -115,5 +119,7 @@ def _others(found: Diagnosis) -> list[str]:
     for clue in others:
         seen = clue.finding
         who = _who(seen.rank, seen.node)
-        told.setdefault((seen.kind, seen.node), f"then: {who}{': ' if who else ''}{seen.what}")
+        at = _place(clue.file, clue.number)
+        line = f"then: {who}{': ' if who else ''}{seen.what}{f' ({at})' if at else ''}"
+        told.setdefault((seen.kind, seen.node), line)
     return list(told.values())[:_OTHERS]

@@ -5,6 +5,7 @@ Sources: the user guide of NCCL 2.30 (env.rst, troubleshooting.rst), and what th
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from orchestrator.cause import Cause
 from orchestrator.fabric import hosts as by_host
 from orchestrator.fabric.clues import SETUP, Clue
 from orchestrator.fabric.hosts import Host
-from orchestrator.fabric.network import Process
+from orchestrator.fabric.network import Process, Told
 from orchestrator.fabric.promise import SOCKET, Promise
 from orchestrator.fabric.reasons import (
     OVER_SOCKETS,
@@ -30,7 +31,8 @@ from orchestrator.fabric.reasons import (
 Word = Literal["ok", "degraded", "no_gdr", "socket_fallback", "failed", "unknown"]
 # Verdicts on a network that works and is not what it should be.
 FLAGGED: tuple[Word, ...] = ("socket_fallback", "no_gdr", "degraded")
-_OTHERS = 8
+# How many errors besides the first are given as data.
+OTHERS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,7 @@ class Diagnosis:
             "suspects": list(self.suspects),
             "hosts": [host.to_json() for host in self.hosts],
             "processes": self.processes,
-            "others": [_clue(clue) for clue in others[:_OTHERS]],
+            "others": [_clue(clue) for clue in others[:OTHERS]],
             "notes": list(self.notes),
         }
 
@@ -116,6 +118,8 @@ def _clue(clue: Clue) -> dict[str, Any]:
         "hca": hca[1] if hca else None,
         "file": clue.file or None,
         "line_number": clue.number or None,
+        "peer": found.peer or None,
+        "peer_host": clue.peer_host or None,
     }
 
 
@@ -143,8 +147,9 @@ def judge(
     alone = _alone(processes, nodes)
     word, reason, suspects = _network(told, hosts, promise, alone=alone)
     up = any(p.networks or p.gdr or p.plain for p in told)
-    failures = [] if well else [clue for clue in clues if _fails(clue, up=up)]
-    remarks = tuple(clue for clue in clues if clue not in failures)
+    fails = [not well and _fails(clue, up=up) for clue in clues]
+    failures = [clue for clue, ended in zip(clues, fails, strict=True) if ended]
+    remarks = [clue for clue, ended in zip(clues, fails, strict=True) if not ended]
     gdr = None if alone else _gdr(told)
     return Diagnosis(
         verdict="failed" if failures else word,
@@ -183,8 +188,8 @@ def _alone(processes: Sequence[Process], nodes: int | None) -> bool:
 
 
 def _worst(told: Sequence[Process]) -> str:
-    names = [p.network for p in told]
-    return SOCKET if SOCKET in names else max(names, key=names.count, default="")
+    names = Counter(p.network for p in told)
+    return SOCKET if SOCKET in names else max(names, key=names.__getitem__, default="")
 
 
 def _gdr(told: Sequence[Process]) -> bool | None:
@@ -252,7 +257,7 @@ def _explained(reason: Reason | None, clues: Sequence[Clue]) -> Reason | None:
                 kind=found.kind,
                 what=f"{reason.what}: {found.what}",
                 advice=found.advice,
-                line=clue.text,
+                told=Told(clue.text, clue.file, clue.number),
                 host=found.node or reason.host,
                 rank=found.rank if found.rank is not None else reason.rank,
             )

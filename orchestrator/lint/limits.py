@@ -156,6 +156,29 @@ def name_of_nothing(case: Case) -> Iterator[Hit]:
 
 
 @rule(
+    "error",
+    why="the partition does not take this QOS, so that Slurm refuses each job there",
+    do="correct one of the two",
+    source="slurm.conf(5): AllowQos, DenyQos",
+)
+def qos_not_taken(case: Case) -> Iterator[Hit]:
+    """A QOS that jobs get by the profile in a partition that refuses it."""
+    profile = case.profile
+    for name, one in profile.partitions.items():
+        if one.qos and not one.takes(one.qos):
+            yield Hit(at=case.place(f"partitions.{name}.qos", one.qos))
+        elif one.qos is None and profile.default_qos and not one.takes(profile.default_qos):
+            why = f"the partition {name} does not take it, and names no `qos` of its own"
+            yield Hit(at=case.place("default_qos", profile.default_qos), why=why)
+    cheap = profile.preemptible
+    if cheap is None or cheap.qos is None:
+        return
+    name = cheap.partition or profile.default_partition or ""
+    if name in profile.partitions and not profile.partitions[name].takes(cheap.qos):
+        yield Hit(at=case.place("preemptible.qos", cheap.qos))
+
+
+@rule(
     "warn",
     why="more nodes are allowed than there are",
     do="correct one of the two",

@@ -44,6 +44,8 @@ class PartitionProfile(Terms):
         gpu: What its nodes have, where they are not like the site's others.
         nodes: How many there are.
         qos: The QOS that its jobs have to name.
+        allow_qos: The only QOS that it takes; any, if left out. Slurm heeds deny_qos only then.
+        deny_qos: QOS that it does not take.
         exclusive: Whether a job gets whole nodes anyway.
     """
 
@@ -51,10 +53,16 @@ class PartitionProfile(Terms):
     cpus_per_node: Count | None = None
     nodes: Count | None = None
     qos: SbatchValue | None = None
+    allow_qos: tuple[SbatchValue, ...] = ()
+    deny_qos: tuple[SbatchValue, ...] = ()
     constraint: SbatchValue | None = None
     comment: SbatchValue | None = None
     exclusive: bool | None = None
     cloud: Cloud | None = None
+
+    def takes(self, qos: str) -> bool:
+        """Return whether its jobs may have ``qos``. Source: slurm.conf(5), AllowQos, DenyQos."""
+        return qos in self.allow_qos if self.allow_qos else qos not in self.deny_qos
 
 
 class QosProfile(Terms):

@@ -55,11 +55,17 @@ def run(
     except subprocess.TimeoutExpired:
         raise error(argv, returncode=None, stderr=f"no answer in {timeout_s:.0f} s") from None
     except OSError as problem:
-        text = f"{problem}; is this a login node of a Slurm cluster?"
+        text = f"{absent(argv[0], problem)}; is this a login node of a Slurm cluster?"
         raise error(argv, returncode=127, stderr=text) from None
     if done.returncode != 0:
         raise error(argv, returncode=done.returncode, stderr=done.stderr)
     return done
+
+
+def absent(command: str, problem: OSError) -> str:
+    """Return why ``command`` could not be started."""
+    missing = isinstance(problem, FileNotFoundError)
+    return f"there is no {command} on PATH" if missing else str(problem)
 
 
 def test_only(script: str) -> str:

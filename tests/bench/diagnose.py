@@ -1,7 +1,8 @@
-"""`python -m tests.bench.diagnose`: `fsdpq diagnose` on a log of a gigabyte.
+"""`python -m tests.bench.diagnose`: `fsdpq diagnose` on large logs, and on logs that say much.
 
-Three kinds, each in a process of its own, whose memory is its own: what a job of many ranks leaves
-(steps, and NCCL's start in between), nothing but lines of NCCL's, and one line without an end.
+Three kinds of a gigabyte, each in a process of its own, whose memory is its own: what a job of many
+ranks leaves (steps, and NCCL's start in between), nothing but lines of NCCL's, and one line without
+an end. Four kinds of 16 files of a megabyte in which every line is to be looked into.
 """
 
 import json
@@ -14,11 +15,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from orchestrator.fabric.examine import ends, examine
 from orchestrator.fabric.sources import of_paths
 
-GIGABYTE = 10**9
+GIGABYTE, MEGABYTE = 10**9, 10**6
 RANKS = 64
 _HCAS = " ".join(f"[{n}]mlx5_{n}:1/IB" for n in range(8))
 
@@ -67,16 +69,54 @@ def endless(rng: random.Random) -> list[str]:
     return ["\r 45%|####      | 450/1000 [00:10<00:12, 44.9it/s]" * 20_000]
 
 
+def errors(rng: random.Random) -> list[str]:
+    """Return errors of NCCL's that are known, of very many ranks."""
+    return [
+        f"node-{n % 64}:{1000 + n % 512}:2000 [0] NCCL WARN NET/IB : Got completion from peer"
+        f" 10.0.{n % 99}.{n % 250}<4444> with status=12 opcode=0 len=0 vendor err 129"
+        for n in range(8192)
+    ]
+
+
+def connections(rng: random.Random) -> list[str]:
+    """Return connections between nodes, one in eight without GPUDirect."""
+    return [
+        f"node-{n % 64}:{1000 + n % 512}:2000 [0] NCCL INFO Channel {n % 32:02}/0 : {n % 512}[0] ->"
+        f" {(n + 8) % 512}[0] [send] via NET/IB/{n % 8}{'' if n % 8 == 7 else '/GDRDMA'}"
+        for n in range(8192)
+    ]
+
+
+def last_words(rng: random.Random) -> list[str]:
+    """Return what torch says of ranks whose peers are gone."""
+    return [
+        f"[rank{n % 512}]: ncclRemoteError: A call failed possibly due to a network error {n}"
+        for n in range(8192)
+    ]
+
+
+def killed(rng: random.Random) -> list[str]:
+    """Return what srun says of tasks that the kernel killed."""
+    return [f"srun: error: node-{n}: task {n}: Out Of Memory" for n in range(8192)]
+
+
 KINDS: dict[str, Callable[[random.Random], list[str]]] = {
     "64 ranks train": mixed,
     "NCCL's lines only": nccl,
     "a line without an end": endless,
 }
+DENSE: dict[str, Callable[[random.Random], list[str]]] = {
+    "errors of NCCL's": errors,
+    "connections between nodes": connections,
+    "errors of torch's": last_words,
+    "tasks that were killed": killed,
+}
+FILES = 16
 
 
 def write(path: Path, kind: str, size: int) -> None:
     """Write a log of ``size`` bytes: a start, then the same again and again, and an error."""
-    lines = KINDS[kind](random.Random(1))
+    lines = {**KINDS, **DENSE}[kind](random.Random(1))
     block = "\n".join(lines) + ("\n" if len(lines) > 1 else "")
     last = "node-5:1040:2040 [0] net_ib.cc:93 NCCL WARN NET/IB : Got async event : port error"
     with path.open("w") as file:
@@ -103,22 +143,32 @@ def measure(path: Path) -> dict[str, object]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}")
     print("\n| log of 1 GB | seconds | of processor | memory MB | found |\n|---|---|---|---|---|")
+    for kind in KINDS:
+        cost = of(kind, GIGABYTE, files=1)
+        found = f"{cost['cause']} on {cost['host']}, {cost['hcas']} HCAs"
+        print(
+            f"| {kind} | {cost['wall_s']:.1f} | {cost['cpu_s']:.1f} |"
+            f" {cost['memory_mb']:.0f} | {found} |",
+            flush=True,
+        )
+    print(f"\n| {FILES} logs of 1 MB | of processor, s a MB | found |\n|---|---|---|")
+    for kind in DENSE:
+        cost = of(kind, MEGABYTE, files=FILES)
+        print(f"| {kind} | {cost['cpu_s'] / FILES:.3f} | {cost['cause']} |", flush=True)
+
+
+def of(kind: str, size: int, *, files: int) -> dict[str, Any]:
+    """Return what a diagnosis of such logs costs, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        for kind in KINDS:
-            path = Path(folder) / "job.log"
-            write(path, kind, GIGABYTE)
-            argv = [sys.executable, "-m", "tests.bench.diagnose", str(path)]
-            done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True)
-            cost = json.loads(done.stdout)
-            found = f"{cost['cause']} on {cost['host']}, {cost['hcas']} HCAs"
-            print(
-                f"| {kind} | {cost['wall_s']:.1f} | {cost['cpu_s']:.1f} |"
-                f" {cost['memory_mb']:.0f} | {found} |",
-                flush=True,
-            )
+        for number in range(files):
+            write(Path(folder) / f"job-{number}.log", kind, size)
+        argv = [sys.executable, "-m", "tests.bench.diagnose", folder]
+        done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True)
+    cost: dict[str, Any] = json.loads(done.stdout)
+    return cost
 
 
 if __name__ == "__main__":

@@ -33,14 +33,16 @@ trap 'on_notice TERM' TERM
 # row. Where a signal comes at the very moment of its end, bash loses its code, and says -1.
 # There is no $(...) here: a signal in the middle of one loses its trap.
 await() {
-  local silent=0
+  local silent=0 lost=''
   while [ "$silent" -lt 3 ]; do
     caught=0
     wait "$1"
     code=$?
     ((code < 0 || code > 128)) || return 0
+    ((code > 0)) || lost=1
     silent=$((caught ? 0 : silent + 1))
   done
+  [ -z "$lost" ] || code=-1
 }
 
 # --- Inside the container -------------------------------------------------------------------

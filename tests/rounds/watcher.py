@@ -22,6 +22,7 @@ from orchestrator.cli import main
 from tests.rounds.clock import Clock
 
 _POLL_S = 0.003
+_real_sleep = time.sleep
 _EFFECTS = ("os.rename", "os.mkdir", "os.remove", "subprocess.Popen")
 
 
@@ -67,7 +68,7 @@ def _be(deed: Deed, folder: Path, *, sabotage: bool) -> NoReturn:
     os.environ |= {**told, "PATH": f"{folder}/bin:/usr/bin:/bin"}
     _tell_time(Clock(f"{folder}/clock"))
     if sabotage:
-        act._objection = lambda *_: ""
+        act._objection = lambda *_: _late()
     if deed.point is not None:
         _die_at(deed.point, torn=deed.torn)
     try:
@@ -76,6 +77,12 @@ def _be(deed: Deed, folder: Path, *, sabotage: bool) -> NoReturn:
         sys.stdout.flush()
         os._exit(end.code if isinstance(end.code, int) else 1)
     os._exit(0)
+
+
+def _late() -> str:
+    """Claim nothing and look at nothing again, when all others have decided, too."""
+    _real_sleep(1.0)
+    return ""
 
 
 def _tell_time(clock: Clock) -> None:

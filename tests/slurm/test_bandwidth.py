@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -62,6 +63,27 @@ def test_the_bench_names_the_slow_host(user: FsdpqUser, thin: Callable[[str], No
     assert user.live_jobs() == []
     text = user.fsdpq("status", "fast-bandwidth").stdout
     assert "bandwidth: slow node n2: an all-reduce of" in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGKILL])
+def test_a_bench_that_waits_is_cancelled_whatever_ends_fsdpq(user: FsdpqUser, number: int) -> None:
+    user.cluster.submit_prod(nodes=4, seconds=1000)
+    job = user.job_file("fast", script=__file__, gpus_per_node=1, preflight=CHECK)
+    started = user.start("diagnose", "--bench", str(job))
+    user.cluster.wait_for(user.live_jobs, 120, "the job waits")
+    user.send(started, number)
+    user.cluster.wait_for(lambda: user.live_jobs() == [], 60, "no job of alice is left")
+    assert (user.runs / "fast-bandwidth" / "cancelled.json").exists()
+
+
+def test_a_bench_that_runs_is_cancelled_after_kill_9(user: FsdpqUser) -> None:
+    job = user.job_file("fast", script=__file__, gpus_per_node=1, preflight=CHECK)
+    started = user.start("diagnose", "--bench", str(job))
+    run = RunLayout(user.runs / "fast-bandwidth")
+    user.cluster.wait_for(lambda: run.attempt(1).start.exists(), 180, "the job runs")
+    user.send(started, signal.SIGKILL)
+    user.cluster.wait_for(lambda: user.live_jobs() == [], 120, "no job of alice is left")
+    assert run.cancelled.exists()
 
 
 @pytest.mark.timeout(600)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import Any
 
 import pytest
@@ -104,8 +105,8 @@ def test_the_probe(user: FsdpqUser) -> None:
     """These hosts have no adapters and no nvidia-smi; what they have is found."""
     found = detect(user, "--node", "--nodes", "2", "-o", "-")
     evidence = found["profile"]["evidence"]
-    assert found["profile"]["fabric"] == {"kind": "ethernet"}
-    assert "no active adapter" in evidence["fabric"]
+    assert found["profile"]["fabric"] == {"kind": "ethernet", "topology": {"kind": "none"}}
+    assert "no active adapter" in evidence["fabric.kind"]
     assert any("/dev/shm on n" in note for note in found["profile"]["notes"])
     assert user.live_jobs() == []
 
@@ -117,6 +118,31 @@ def test_a_probe_that_gets_no_node(user: FsdpqUser) -> None:
     assert any(text.startswith("--node: ") for text in found["left_out"])
     assert "prod" in found["profile"]["partitions"]
     user.cluster.wait_for(lambda: user.live_jobs() == [], 30, "no job of alice is left")
+
+
+ENDS = [signal.SIGHUP, signal.SIGTERM, signal.SIGKILL]
+
+
+@pytest.mark.parametrize("number", ENDS)
+def test_a_probe_that_waits_is_cancelled_whatever_ends_fsdpq(user: FsdpqUser, number: int) -> None:
+    user.cluster.submit_prod(nodes=4, seconds=1000)
+    started = user.start("sites", "detect", "--node", "-o", "-")
+    user.cluster.wait_for(user.live_jobs, PROBE_S, "the probe's job waits")
+    user.send(started, number)
+    user.cluster.wait_for(lambda: user.live_jobs() == [], 60, "no job of alice is left")
+
+
+@pytest.mark.parametrize("number", ENDS)
+def test_a_probe_that_runs_is_cancelled_too(user: FsdpqUser, number: int) -> None:
+    programs = user.home / "programs"
+    user.cluster.run(["mkdir", str(programs)])
+    user.write(programs / "nvidia-smi", "#!/bin/bash\ntouch ~/asked\nexec sleep 1000\n", mode=0o755)
+    user.add_to_path(programs)
+    started = user.start("sites", "detect", "--node", "-o", "-")
+    user.cluster.wait_for((user.cluster.home() / "asked").exists, PROBE_S, "the probe runs")
+    user.send(started, number)
+    user.cluster.wait_for(lambda: user.live_jobs() == [], 60, "no job of alice is left")
+    user.cluster.run(["rm", str(user.cluster.home() / "asked")])
 
 
 @pytest.mark.timeout(600)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import uuid
 from collections.abc import Sequence
@@ -59,6 +60,12 @@ class FsdpqUser:
         process = self.cluster.popen(self.argv(*args), cwd=self.home, env=self._env)
         self._started.append(process)
         return process
+
+    def send(self, process: subprocess.Popen[str], number: int) -> None:
+        """Send a signal to an `fsdpq` that `start` began, and to nothing around it."""
+        words = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        for pid in words:  # of the program that leads into the cluster's namespaces
+            os.kill(int(pid), number)
 
     def close(self) -> None:
         """End what `start` left running."""

@@ -12,6 +12,7 @@ import pytest
 from orchestrator import store, submission, watch
 from orchestrator.layout import RunLayout
 
+from . import recorded_slurm
 from .builders import NOW, make_run
 from .fake_cluster import Cluster
 
@@ -56,6 +57,12 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(submission, "submit_slurm", made.submit)
     monkeypatch.setattr(time, "time", lambda: NOW)
     return made
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> recorded_slurm.Fake:
+    """A recorded Slurm on PATH, as seen from an empty folder; single programs can be changed."""
+    return recorded_slurm.make(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from orchestrator import bandwidth_job
+from orchestrator import bandwidth_job, guard
 from orchestrator.cli import main
 from orchestrator.errors import SpecError
 from orchestrator.launch import Launch
@@ -145,6 +148,13 @@ class Job:
         self.run.attempt(1).start.write_text(json.dumps(start))
         self.cluster.put("8", JobState.RUNNING)
 
+    def waits(self) -> None:
+        self.cluster.put("8", JobState.PENDING, reason="Resources")
+
+    def goes_silent(self) -> None:
+        self.cluster.silent = True
+        raise KeyboardInterrupt
+
     def measures(self) -> None:
         sweep = all_pairs(4, slow={"n2": 200.0})
         self.run.attempt(1).bandwidth.write_text(json.dumps(sweep.to_json()))
@@ -170,7 +180,16 @@ def job(here: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Job:
     made = Job(here, cluster)
     monkeypatch.setattr(cluster, "put", made.put)
     monkeypatch.setattr(time, "sleep", made.sleep)
+    monkeypatch.setattr(guard, "_start", lambda argv, env: None)  # a process
     return made
+
+
+@pytest.fixture
+def dismissed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Get an entry for each guard that is sent home."""
+    done: list[bool] = []
+    monkeypatch.setattr(guard.Guard, "dismiss", lambda self: done.append(True))
+    return done
 
 
 def bench(here: Path, *options: str) -> Result:
@@ -222,6 +241,83 @@ def test_ctrl_c_cancels_the_job(here: Path, job: Job) -> None:
     assert ("cancel", "8") in job.cluster.done
     assert job.run.cancelled.exists()
     assert "cancelled" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_cancels_the_job(here: Path, job: Job, number: int, code: int) -> None:
+    """And a second one while that is done does not stop it."""
+    cancel = job.cluster.cancel
+
+    def interrupted(job_id: str) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
+        cancel(job_id)
+
+    job.cluster.cancel = interrupted  # type: ignore[method-assign]
+    job.looks = [job.starts, lambda: os.kill(os.getpid(), number)]
+    done = bench(here)
+    assert done.exit_code == code
+    assert ("cancel", "8") in job.cluster.done
+    assert job.run.cancelled.exists()
+
+
+def test_a_terminal_that_is_gone_cancels_the_job(here: Path, job: Job) -> None:
+    """Whatever ends the wait: nobody would read the figures."""
+    job.looks = [job.starts]
+    said = []
+
+    def show(text: str) -> None:
+        said.append(text)
+        if "running" in text or "cancelled" in text:
+            raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output"):
+        bandwidth_job.measure(prepare(here), show=show)
+    assert ("cancel", "8") in job.cluster.done
+    assert "cancelled" in said[-1]
+
+
+def test_a_slurm_that_does_not_cancel_leaves_that_to_the_guard(
+    here: Path, job: Job, dismissed: list[bool]
+) -> None:
+    job.looks = [job.starts, job.measures, job.goes_silent]
+    done = bench(here)
+    assert done.exit_code == 130
+    assert "cancelling it is tried again" in done.stderr
+    assert dismissed == []
+
+
+def test_the_guard_goes_when_all_is_well(here: Path, job: Job, dismissed: list[bool]) -> None:
+    job.looks = [job.starts, job.measures, job.finishes]
+    assert bench(here).exit_code == 0
+    assert dismissed == [True]
+
+
+def test_the_guard_cancels_the_run(here: Path) -> None:
+    prepared = prepare(here)
+    runs = str(here / "runs")
+    want = ["cancel", "--now", "--runs", runs, "--", "llama-bandwidth"]
+    assert bandwidth_job._cancel_argv(prepared)[1:] == ["-m", "orchestrator", *want]
+
+
+def test_one_node_is_told(here: Path, job: Job) -> None:
+    job.looks = [job.starts, job.finishes]
+    assert "one node: this measures between its own GPUs" in bench(here, "--nodes", "1").stderr
+
+
+def test_several_nodes_are_not(here: Path, job: Job) -> None:
+    job.looks = [job.starts, job.finishes]
+    assert "one node" not in bench(here).stderr
+
+
+def test_a_wait_is_told_again(here: Path, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bandwidth_job, "_TELL_S", 0.0, raising=False)
+    job.looks = [job.waits, job.waits, job.starts, job.finishes]
+    said = bench(here).stderr
+    assert said.count("job 8 is pending: Resources") == 2
+    assert "s so far; Ctrl-C cancels the job)" in said
 
 
 def test_a_refused_job_leaves_nothing(here: Path, job: Job) -> None:

@@ -153,7 +153,7 @@ def test_no_answer_in_time_is_an_error(fake: Fake) -> None:
 @pytest.mark.processes
 def test_a_command_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ActionError, match="is this a login node") as caught:
+    with pytest.raises(ActionError, match="no scontrol on PATH; is this a login") as caught:
         client.run(["scontrol"], timeout_s=10, error=ActionError)
     assert caught.value.returncode == 127
 

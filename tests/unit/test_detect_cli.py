@@ -7,72 +7,18 @@ import os
 import shlex
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from orchestrator.cli import init, main
-from orchestrator.detect import looking
+from orchestrator.cli import questions
+from orchestrator.detect import probing
 from orchestrator.profile import load_profile
 from orchestrator.spec.job import load_job
 
-from .clusters import DATA
+from .recorded_slurm import REPOSITORY, SITE, Fake, fsdpq, own
 
 pytestmark = pytest.mark.processes
-SITE = DATA / "slurm-22.05" / "site"
-REPOSITORY = Path(__file__).parents[2]
-# By what stands in the command: the first that does answers.
-ANSWERS = (
-    ("show config", "config"),
-    ("show partition", "partition"),
-    ("show node", "node"),
-    ("user= ", "accounts"),
-    ("show associations", "assoc"),
-    ("show user", "user"),
-    ("show qos", "qos"),
-)
-Fake = Callable[[str, str], None]
-
-
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
-    """A recorded Slurm on PATH, as seen from an empty folder; single programs can be changed."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("FSDPQ_RUNS", raising=False)
-    monkeypatch.setattr(looking, "_groups", lambda: ("alice",))
-    folder = tmp_path / "first-run"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-
-    def write(name: str, body: str) -> None:
-        (programs / name).write_text(f"#!/bin/bash\n{body}\n")
-        (programs / name).chmod(0o755)
-
-    cases = "".join(f'*"{words}"*) cat {SITE}/{name}.txt ;;\n' for words, name in ANSWERS)
-    for name in ("scontrol", "sacctmgr"):
-        write(name, f'case "$* " in {cases} *) exit 1 ;; esac')
-    for name in ("sinfo", "squeue", "scancel"):
-        write(name, "exit 1")
-    write("srun", '[ "$1" = --help ] && exit 0; exit 1')
-    return write
-
-
-def fsdpq(*args: str | Path, input: str | None = None) -> Result:
-    result = CliRunner().invoke(main, [str(arg) for arg in args], prog_name="fsdpq", input=input)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
-
-
-def own() -> Path:
-    return Path(os.environ["XDG_CONFIG_HOME"]) / "fsdpq" / "sites"
-
 
 # --- fsdpq sites detect -----------------------------------------------------------------------
 
@@ -117,7 +63,7 @@ def test_a_file_that_cannot_be_written_is_one_message(slurm: Fake, tmp_path: Pat
     done = fsdpq("sites", "detect", "-o", str(tmp_path / "file" / "x.yaml"))
     assert done.exit_code == 1
     assert "x.yaml: cannot be written: " in done.stderr
-    assert "name a file in a folder of yours with -o" in done.stderr
+    assert "name a file in a folder of yours" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", ".x", "", "-x", "a b", "a;b"])
@@ -131,8 +77,12 @@ def test_names_that_lead_elsewhere(slurm: Fake, name: str) -> None:
     ("program", "body", "words"),
     [
         ("scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1", "Unable to contact"),
-        ("scontrol", "exit 0", "there is no partition"),
-        ("scontrol", r"printf '\xff\xfe\x00PartitionName='; exit 0", "there is no partition"),
+        ("scontrol", "exit 0", "show partition exited with 0: it printed nothing"),
+        (
+            "scontrol",
+            r"printf '\xff\xfe\x00PartitionName='; exit 0",
+            "show partition exited with 0: nothing in its answer can be used; it begins with",
+        ),
     ],
 )
 def test_a_slurm_that_shows_nothing(slurm: Fake, program: str, body: str, words: str) -> None:
@@ -196,29 +146,48 @@ def test_a_probe_that_is_refused_leaves_the_rest(slurm: Fake) -> None:
     assert (own() / "fsdpq.yaml").is_file()
 
 
-def test_ctrl_c_cancels_the_job(slurm: Fake, tmp_path: Path) -> None:
-    """srun is ended, and the job by its name in case it was not."""
-    slurm("srun", '[ "$1" = --help ] && exit 0; echo $$ >srun.pid; exec sleep 1000')
-    slurm("scancel", 'echo "$*" >scancel.args')
-    argv = [sys.executable, "-m", "orchestrator", "sites", "detect", "--node"]
-    process = subprocess.Popen(
-        argv, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.PIPE, text=True
-    )
-    wait_for(Path("srun.pid"))
-    process.send_signal(2)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert Path("scancel.args").read_text().startswith("--name=fsdpq-detect-")
-    srun = int(Path("srun.pid").read_text())
-    assert not Path(f"/proc/{srun}").exists()
-    assert not own().exists()
+def test_a_place_that_cannot_be_written_is_told_before_the_job(slurm: Fake) -> None:
+    slurm("srun", PROBED)
+    Path("file").touch()
+    done = fsdpq("sites", "detect", "--node", "-o", "file/x.yaml")
+    assert done.exit_code == 1
+    assert "file/x.yaml: cannot be written: " in done.stderr
+    assert not Path("srun.args").exists()
 
 
-def wait_for(path: Path, timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not (path.exists() and path.read_text().strip()):
-        assert time.monotonic() < deadline, f"{path} does not appear"
-        time.sleep(0.05)
+def test_a_profile_that_is_there_is_told_before_the_job(slurm: Fake) -> None:
+    """Its name is the cluster's, and known only then."""
+    fsdpq("sites", "detect")
+    slurm("srun", PROBED)
+    done = fsdpq("sites", "detect", "--node")
+    assert done.exit_code == 1
+    assert "fsdpq.yaml: is there already" in done.stderr
+    assert not Path("srun.args").exists()
+
+
+def test_it_says_what_its_job_waits_for(slurm: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "_TELL_FIRST_S", 0.0)
+    slurm("srun", f"{PROBED.replace('exit 0', 'exit 0; until [ -e told ]; do sleep 0.05; done')}")
+    slurm("squeue", "touch told; echo 'PENDING Resources'")
+    done = fsdpq("sites", "detect", "--node")
+    assert done.exit_code == 0, done.output
+    assert "s: its job is PENDING (Resources); Ctrl-C cancels it" in done.stderr
+
+
+def test_a_full_standard_output_is_named(slurm: Fake) -> None:
+    argv = [sys.executable, "-m", "orchestrator", "sites", "detect", "-o", "-"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            argv,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        )
+    assert done.returncode == 1
+    assert "cannot write: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # --- fsdpq init -------------------------------------------------------------------------------
@@ -291,7 +260,7 @@ def test_a_wrong_answer_on_a_terminal_is_asked_for_again(
     answers = iter(["many", "9", "3"])
     monkeypatch.setattr("click.prompt", lambda *_, **__: next(answers))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    assert init._nodes(init._Asker(yes=False), None, 4) == 3
+    assert questions.nodes(questions.Asker(yes=False), None, 4) == 3
     said = capsys.readouterr().err
     assert "--nodes: 'many' is no number of nodes, up to 4" in said
     assert "--nodes: '9' is no number" in said

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from orchestrator.detect import writing
 from orchestrator.detect.login import Login, Mount
-from orchestrator.errors import InputError, ProfileError
-from orchestrator.profile import load_profile, read_profile
+from orchestrator.errors import ProfileError
 from orchestrator.slurm import inventory
 from orchestrator.slurm.accounting import Association, Qos
 
@@ -383,50 +379,29 @@ def test_limits_and_file_systems_of_the_login_node() -> None:
     }
 
 
-# --- the file ---------------------------------------------------------------------------------
+# --- QOS that a partition takes, and the topology -------------------------------------------------
+
+
+def test_which_qos_a_partition_takes() -> None:
+    found = profile(recorded())
+    assert (found.partitions["wall"].allow_qos, found.partitions["wall"].deny_qos) == (
+        ("high", "normal"),
+        (),
+    )
+    assert found.partitions["spot"].allow_qos == ()
+    cluster = small(partition(denied_qos=("slow", "a b$")), nodes=(gpu_nodes(),))
+    only = profile(cluster).partitions["gpu"]
+    assert (only.deny_qos, only.takes("slow"), only.takes("fast")) == (("slow",), False, True)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_file_is_read_as_it_was_found(tmp_path: Path, version: str) -> None:
-    found = detect(recorded(version))
-    path = tmp_path / "deep" / "fsdpq.yaml"
-    writing.put(path, writing.as_yaml(found.data), force=False, check=read_profile)
-    assert load_profile("fsdpq", base=tmp_path, own=path.parent) == profile(recorded(version))
-    assert [one.name for one in path.parent.iterdir()] == ["fsdpq.yaml"]
+def test_no_plug_in_for_the_topology(version: str) -> None:
+    found = profile(recorded(version)).fabric.topology
+    assert found is not None
+    assert found.kind == "none"
 
 
-@pytest.mark.parametrize(
-    "name", ["1e5", "12", "0123", "1.", "on", "null", "1_000", "12:30:00", "-5"]
-)
-def test_names_that_look_like_something_else(tmp_path: Path, name: str) -> None:
-    cluster = small(partition(name), nodes=(gpu_nodes(partitions=(name,)),))
-    path = tmp_path / "x.yaml"
-    writing.put(path, writing.as_yaml(detect(cluster).data), force=False, check=read_profile)
-    assert read_profile(path).default_partition == name
-
-
-@pytest.mark.parametrize(
-    ("cluster", "name"),
-    [("Big Iron/2", "big-iron-2"), ("local", "my-local"), ("../../x", "x"), ("\x1b[31m", "31m")],
-)
-def test_the_name_is_one_of_a_file(cluster: str, name: str) -> None:
-    found = detect(small(partition(), nodes=(gpu_nodes(),), ClusterName=cluster), names=("local",))
-    assert found.data["name"] == name
-    yaml.safe_load(writing.as_yaml(found.data))
-
-
-def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
-    path = tmp_path / "x.yaml"
-    path.write_text("mine")
-    text = writing.as_yaml(detect(recorded()).data)
-    with pytest.raises(InputError, match="--force"):
-        writing.put(path, text, force=False, check=read_profile)
-    assert path.read_text() == "mine"
-    writing.put(path, text, force=True, check=read_profile)
-    assert read_profile(path).name == "fsdpq"
-
-
-def test_what_does_not_read_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError):
-        writing.put(tmp_path / "x.yaml", "name: 5", force=False, check=read_profile)
-    assert list(tmp_path.iterdir()) == []
+def test_a_topology_is_left_to_the_jobs() -> None:
+    cluster = small(partition(), nodes=(gpu_nodes(),), TopologyPlugin="topology/tree")
+    assert profile(cluster).fabric.topology is None
+    assert profile(small(partition(), nodes=(gpu_nodes(),))).fabric.topology is None

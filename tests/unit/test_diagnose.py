@@ -11,9 +11,14 @@ import yaml
 from click.testing import CliRunner
 
 from orchestrator.cli import main
+from orchestrator.fabric.collect import Collector
 from orchestrator.fabric.examine import ends, examine
+from orchestrator.fabric.exceptions import endings
+from orchestrator.fabric.lines import read
+from orchestrator.fabric.network import Process
 from orchestrator.fabric.promise import Promise
 from orchestrator.fabric.reading import BLOCK_BYTES, stream
+from orchestrator.fabric.shares import COSTS, Budget
 from orchestrator.fabric.sources import nccl_logs, of_paths
 from orchestrator.layout import RunLayout
 
@@ -237,12 +242,88 @@ def test_what_is_of_no_interest_is_passed_over(tmp_path: Path) -> None:
     assert taken(tmp_path / "x", b"".join(lines)) == []
 
 
-def test_the_same_again_and_again_is_heard_for_a_while(tmp_path: Path) -> None:
-    good = b"n1:7:7 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA\n"
-    plain = good.replace(b"/GDRDMA", b"")
-    found = taken(tmp_path / "x", good * 50_000 + plain + LINE)
-    assert len(found) == 20_002
-    assert [text for text, *_ in found[-2:]] == [plain.decode()[:-1], LINE.decode()[:-1]]
+GOOD = b"n1:7:7 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA\n"
+CHATTY = {
+    "good": GOOD,
+    "plain": GOOD.replace(b"/GDRDMA", b""),
+    "info": b"n1:7:7 [0] NCCL INFO Using network IB\n",
+    "env": b"n1:7:7 [0] NCCL INFO NCCL_DEBUG set by environment to INFO\n",
+    "trace": b"n1:7:7 [0] NCCL TRACE GPU Direct RDMA Enabled\n",
+    "warn": LINE,
+    "other": b"NCCL\n",
+}
+
+
+@pytest.mark.parametrize("sort", CHATTY)
+def test_a_log_with_nothing_else_is_looked_into_for_what_its_bytes_pay(
+    sort: str, tmp_path: Path
+) -> None:
+    data = CHATTY[sort] * (4 * BLOCK_BYTES // len(CHATTY[sort]))
+    found = taken(tmp_path / "x", data)
+    assert len(found) >= 500
+    assert len(found) * COSTS[sort] <= 60_000 + 4 * 50_000
+
+
+def test_of_too_many_lines_the_new_ones_are_heard(tmp_path: Path) -> None:
+    """And lines of other sorts, wherever they stand."""
+    warn = b"n1:7:7 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.%d with status=5\n"
+    spam = b"".join(warn % n for n in range(10_000))
+    rare = b"n2:9:9 [0] NCCL WARN NET/IB : mlx5_3:1 Got async event : port error\n"
+    found = taken(tmp_path / "x", spam + rare + CHATTY["plain"] + spam + GOOD * 50_000)
+    texts = [text for text, *_ in found]
+    assert len(texts) < 20_000
+    assert rare.decode()[:-1] in texts
+    assert CHATTY["plain"].decode()[:-1] in texts
+
+
+def test_files_of_a_diagnosis_have_one_budget_together(tmp_path: Path) -> None:
+    budget, found = Budget(), []
+    (tmp_path / "x").write_bytes(LINE * 10_000)
+    for _ in range(50):
+        stream(tmp_path / "x", lambda text, number, whole: found.append(text), budget=budget)
+    size = 50 * len(LINE) * 10_000
+    assert len(found) * COSTS["warn"] <= 60_000 + 50_000 * size / (1 << 20)
+
+
+def test_what_a_long_log_did_not_need_is_there_at_its_end(tmp_path: Path) -> None:
+    found = taken(tmp_path / "x", b"step 1 loss 2.0\n" * (1 << 20) + LINE * 10_000)
+    assert len(found) == 10_000
+
+
+def test_the_same_is_heard_only_so_often_in_one_file(tmp_path: Path) -> None:
+    filler = b"step 1 loss 2.0\n" * (2 << 20)
+    found = taken(tmp_path / "x", filler + LINE * 30_000 + CHATTY["plain"])
+    assert len(found) == 20_001
+
+
+def test_a_line_of_very_many_writers_is_read_in_part(tmp_path: Path) -> None:
+    line = "n1:7:7 [0] NCCL WARN x" * 300
+    assert len(list(read(line))) == 16
+
+
+def test_the_end_of_a_log_is_bounded_too() -> None:
+    """The last words of a job of very many tasks; one that says something else is heard."""
+    ooms = [f"srun: error: n{n}: task {n}: Out Of Memory" for n in range(15_000)]
+    ooms.insert(7_000, "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT x DUE TO TIME LIMIT ***")
+    found = list(endings("\n".join(ooms)))
+    assert len(found) <= 300
+    assert "time-limit" in {ending.finding.kind for ending in found}
+
+
+def test_the_processes_are_put_together_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    once = Collector.processes
+
+    def counted(self: Collector) -> list[Process]:
+        asked.append("x")
+        return once(self)
+
+    monkeypatch.setattr(Collector, "processes", counted)
+    (tmp_path / "job.log").write_text("\n".join(SOCKET).format("n1"))
+    assert told(tmp_path / "job.log")["verdict"] == "socket_fallback"
+    assert asked == ["x"]
 
 
 def test_all_hosts_are_read_before_second_files_of_one(tmp_path: Path) -> None:

@@ -438,6 +438,12 @@ LINES: list[tuple[tuple[Pattern, ...], str, str, Cause, Weight, str, bool]] = [
         " there was a network error, NCCL version 2.21.5",
         *("remote_exit", Cause.WORKER_ERROR, Weight.ECHO, "n9", False),
     ),
+    (
+        STDERR,
+        "[rank3]: socketProgressOpt: Call to recv from 10.0.0.1<33759> failed : Connection reset"
+        " by peer",
+        *("remote_exit", Cause.WORKER_ERROR, Weight.ECHO, "n9", False),
+    ),
     # NCCL: formats of 2.18 to 2.30.
     (
         NCCL,
@@ -640,3 +646,38 @@ def test_what_a_line_says_is_put_in_words() -> None:
     assert found.rank == 1
     assert found.what == "waited 600000 ms for the others in ALLREDUCE (sequence number 808)"
     assert "Job prolog failed" in one(BATCH, LINES[9][1]).what
+
+
+@pytest.mark.parametrize(
+    ("table", "line", "peer"),
+    [
+        (STDERR, "socketProgress: Connection closed by remote peer n1.x<41>", "n1.x<41>"),
+        (
+            STDERR,
+            "socketProgressOpt: Call to recv from 10.0.0.1<33759> failed : Connection reset by"
+            " peer",
+            "10.0.0.1<33759>",
+        ),
+        (
+            NCCL,
+            f"{H} x.cc:1 NCCL WARN socketProgress: Connection closed by remote peer n1<4>",
+            "n1<4>",
+        ),
+        (
+            NCCL,
+            f"{H} x.cc:1 NCCL WARN Call to connect to fe80::1%eth0<9> failed : Connection refused",
+            "fe80::1%eth0<9>",
+        ),
+        (
+            NCCL,
+            f"{H} x.cc:1 NCCL WARN NET/IB : Got completion from peer n1<4> with error 12, opcode 2",
+            "n1<4>",
+        ),
+    ],
+)
+def test_the_other_end_of_a_connection_is_kept(
+    table: tuple[Pattern, ...], line: str, peer: str
+) -> None:
+    found = one(table, line)
+    assert found.peer == peer
+    assert peer in found.what

@@ -26,7 +26,8 @@ def collected(*lines: str) -> Collector:
 
 def diagnosed(*lines: str, promise: Promise | None = IB, nodes: int | None = 2) -> Diagnosis:
     found = collected(*lines)
-    return judge(found.processes(), found.placed(), promise, nodes=nodes)
+    processes = found.processes()
+    return judge(processes, found.placed(processes), promise, nodes=nodes)
 
 
 def process(*messages: str) -> Process:
@@ -280,7 +281,7 @@ def test_the_earliest_error_by_its_clock_whatever_file_it_is_in() -> None:
     early = late.replace(":09]", ":02]").replace("n1:", "n2:")
     collector.take(late, file="a.log")
     collector.take(early, file="b.log")
-    assert [clue.finding.node for clue in collector.placed()] == ["n2", "n1"]
+    assert [clue.finding.node for clue in collector.placed(collector.processes())] == ["n2", "n1"]
 
 
 def test_nothing_is_known() -> None:

@@ -94,3 +94,10 @@ def test_how_many_nodes_there_can_be(partition: Any, quotas: Any, most: int | No
 @pytest.mark.parametrize("text", ["a" * 200, "...", "\u00fc", "-x-", "a b/c"])
 def test_names_of_runs(tmp_path: Path, text: str) -> None:
     assert planned(tmp_path, site(), name=run_name(text)).run == run_name(text)
+
+
+@pytest.mark.parametrize(("account", "there"), [(None, True), ("lab", False)])
+def test_an_account_that_the_site_asks_for(account: str | None, there: bool) -> None:
+    here = site(account_required=True, account_form="NAME_gpu")
+    text = job_file(Answers(name="x", site="here", text="/src/*.py", account=account), here)
+    assert (f"# account: NAME   # {here.name} needs one of the form NAME_gpu" in text) is there

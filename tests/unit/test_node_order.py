@@ -44,7 +44,7 @@ if what == "hostlist":
     print(text)
 """
 RUN = """set -u
-say() { :; }
+say() { printf '%s\\n' "$*" >>"$WORLD/said"; }
 . "$WORLD/order.sh"
 printf '%s|%s|%s\\n' "$nodes" "${FSDPQ_NODE_RANKS-none}" "$switches"
 """
@@ -67,6 +67,7 @@ class Order:
         """Return "nodes|node ranks|switches" for a job on ``nodes``."""
         (self.folder / "topology").write_text(topology)
         (self.folder / "topology.sh").write_text(script or 'cat "$WORLD/topology"')
+        (self.folder / "said").write_text("")
         done = subprocess.run(
             ["bash", "-c", RUN],
             env={
@@ -83,6 +84,10 @@ class Order:
         )
         assert done.stderr == ""
         return done.stdout.strip()
+
+    @property
+    def said(self) -> str:
+        return (self.folder / "said").read_text()
 
 
 @pytest.fixture
@@ -108,18 +113,46 @@ def test_nodes_of_one_switch_follow_one_another(
     assert order.of(nodes, topology) == expected
 
 
+KEPT = "ranks do not follow the network, but Slurm's order: its topology could not be used\n"
+
+
 @pytest.mark.parametrize(
-    "script",
+    ("script", "said"),
     [
-        "exit 0",  # 24.11 without a topology
-        "echo 'scontrol: error: No topology information available' >&2",  # 22.05
-        "exit 1",
-        "echo 'slurm_load_topo: Unable to contact slurm controller'; exit 1",
-        "echo; echo Nodes; echo =; echo 'SwitchName=s0 Level=0 Nodes='",
+        ("exit 0", ""),  # 24.11 without a topology
+        ("echo 'scontrol: error: No topology information available' >&2", ""),  # 22.05
+        ("exit 1", KEPT),
+        ("echo 'slurm_load_topo: Unable to contact slurm controller'; exit 1", KEPT),
+        ('cat "$WORLD/topology"; exit 1', KEPT),
+        ("echo; echo Nodes; echo =; echo 'SwitchName=s0 Level=0 Nodes='", ""),
+        ("echo 'SwitchName=s9 Level=0 Nodes=x[1-9]'", ""),  # of other nodes
     ],
 )
-def test_without_a_topology_slurms_order_stays(order: Order, script: str) -> None:
-    assert order.of("n[1-4]", "", script=script) == "n[1-4]|none|"
+def test_without_a_topology_slurms_order_stays(order: Order, script: str, said: str) -> None:
+    assert order.of("n[1-4]", TREE, script=script) == "n[1-4]|none|"
+    assert order.said == said
+
+
+def test_the_topology_of_a_very_large_cluster(order: Order) -> None:
+    """It is longer than an argument may be (128 KiB), and so is the list of one switch in it."""
+    names = [f"gpu-{n * 37 % 18013:05}" for n in range(16_000)]
+    below = (",".join(names[8 * n : 8 * n + 8]) for n in range(2000))
+    leaves = "".join(
+        f"SwitchName=leaf{n:04} Level=0 LinkSpeed=1 Nodes=n{n},{hosts}\n"
+        for n, hosts in enumerate(below)
+    )
+    top = f"SwitchName=top Level=1 LinkSpeed=1 Nodes={','.join(names)},n[0-1999]\n"
+    assert min(len(leaves), len(top)) > 128 << 10
+    host = names[8]
+    assert order.of(f"n[1-2],{host}", leaves + top) == f'n1,{host},n2|0 2 1|"leaf0001", "leaf0002"'
+    assert order.said == f"ranks follow the network: n1,{host},n2 on leaf0001, leaf0002\n"
+
+
+def test_a_list_that_no_argument_can_hold_is_not_followed_in_part(order: Order) -> None:
+    numbers = ",".join(map(str, range(100_001, 150_001, 2)))
+    topology = TREE + f"SwitchName=huge Level=2 LinkSpeed=1 Nodes=n[1-5],n[{numbers}]\n"
+    assert order.of("n[1-4]", topology) == "n[1-4]|none|"
+    assert order.said == KEPT
 
 
 def test_slurm_that_does_not_answer_is_waited_for_ten_seconds(order: Order) -> None:
@@ -130,12 +163,14 @@ def test_slurm_that_does_not_answer_is_waited_for_ten_seconds(order: Order) -> N
 
 def test_an_answer_about_another_number_of_nodes_is_not_used(order: Order) -> None:
     assert order.of("n[1-4]", TREE, count=5) == "n[1-4]|none|"
+    assert order.said == KEPT
 
 
 @pytest.mark.parametrize("awk", ["exit 1", "exit 127"])
 def test_a_host_without_awk_keeps_slurms_order(order: Order, awk: str) -> None:
     order.command("awk", f"#!/bin/bash\n{awk}\n")
     assert order.of("n[1-4]", TREE) == "n[1-4]|none|"
+    assert order.said == KEPT
 
 
 def test_names_of_switches_cannot_break_the_record(order: Order) -> None:

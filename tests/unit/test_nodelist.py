@@ -53,3 +53,7 @@ def test_expand(text: str, names: tuple[str, ...]) -> None:
 )
 def test_node_of(host: str, nodes: tuple[str, ...], index: int | None, node: str) -> None:
     assert node_of(host, nodes, index=index) == node
+
+
+def test_very_many_brackets_in_a_name_are_no_name() -> None:
+    assert expand("n[1]" * 5000 + ",m[1-2]") == ("m1", "m2")

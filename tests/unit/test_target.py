@@ -205,3 +205,13 @@ def test_all_options_that_cannot_be_set_are_named() -> None:
         spec(sbatch={"wrap": "x", "time": "5", "hint": "x"})
     assert "wrap is how fsdpq keeps hold of the run" in str(caught.value)
     assert "time is set by fsdpq; use the key `time_limit`" in str(caught.value)
+
+
+def test_a_qos_that_the_partition_does_not_take() -> None:
+    only = {"partitions": {"gpu": {"allow_qos": ["normal", "long"], "deny_qos": ["normal"]}}}
+    assert goes({"qos": "normal"}, **only).qos == "normal"
+    said = complaint({"qos": "short"}, **only)
+    assert "qos: short is not taken by the partition gpu; use one of normal, long" in said
+    denied = {"partitions": {"gpu": {"deny_qos": ["short"]}}}
+    assert "use another" in complaint({"qos": "short"}, **denied)
+    assert options({"qos": "long"}, **denied)["qos"] == "long"
