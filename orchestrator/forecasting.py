@@ -10,8 +10,8 @@ from typing import Any
 
 from orchestrator import launch
 from orchestrator import plan as planning
+from orchestrator.described import Described, read
 from orchestrator.errors import ActionError, SpecError
-from orchestrator.launch import Described
 from orchestrator.planner import Forecast, forecast
 from orchestrator.planner.gpus import NAMES, Gpu, find
 from orchestrator.planner.layouts import Place
@@ -77,7 +77,7 @@ def outlook(
         InputError: The job, its site or the configuration of its model cannot be used.
     """
     more = [f"nodes={nodes}"] if nodes is not None else []
-    described = launch.read(job, site=site, overrides=[*overrides, *more])
+    described = read(job, site=site, overrides=[*overrides, *more])
     kind = None if gpu is None else _gpu(gpu)
     try:
         seen, unknown = _forecast(described, kind)

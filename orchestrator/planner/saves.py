@@ -24,7 +24,7 @@ class Saves:
     """Checkpoints of a run.
 
     Attributes:
-        checkpoint_bytes: Parameters and both moments in fp32.
+        checkpoint_bytes: Parameters and both moments in fp32; of adapters, theirs alone.
         disk_bytes: What those need that are kept at the same time, and the one being written.
         save_s: Seconds of a save; what lies on a slow file system takes longer.
         blocked_s: For how many of them the training waits.
@@ -48,7 +48,9 @@ def saves(
 ) -> Saves:
     """Return what checkpoints of ``work`` take; ``step_s`` None where unknown."""
     state = state_of(shape, work)
-    size = (state.parameters + state.optimizer) * work.shard
+    # As many bytes as gradients: what trains, in fp32.
+    weights = state.gradients if work.base_is_kept else state.parameters
+    size = (weights + state.optimizer) * work.shard
     save_s = size / min(_RANK_BYTES_S * work.world_size, _SYSTEM_BYTES_S)
     behind = spec.mode != "sync"  # on GPUs `auto` is `async`
     blocked_s = min(_BLOCKED_S, save_s) if behind else save_s

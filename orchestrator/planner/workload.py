@@ -34,6 +34,7 @@ class Workload:
         rank: Of LoRA; 0 where all parameters are trained.
         dropout: Whether what goes into adapters is dropped out in part.
         adapted: The projections that LoRA adapts.
+        base_is_kept: Whether checkpoints leave frozen weights out, since a directory has them.
     """
 
     batch: int
@@ -57,6 +58,7 @@ class Workload:
     rank: int = 0
     dropout: bool = False
     adapted: tuple[str, ...] = ()
+    base_is_kept: bool = False
 
     @property
     def tokens(self) -> int:
@@ -110,6 +112,7 @@ def workload(spec: TrainSpec, shape: ModelShape, *, world_size: int) -> Workload
         rank=rank,
         dropout=dropout,
         adapted=adapted,
+        base_is_kept=rank > 0 and spec.model.path is not None,
     )
 
 

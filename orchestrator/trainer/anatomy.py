@@ -9,16 +9,28 @@ from orchestrator.errors import SpecError
 def decoder_blocks(model: PreTrainedModel) -> dict[str, nn.Module]:
     """Return the blocks of ``model`` by name: what Hugging Face says must not be split.
 
+    Where the model does not say, they are the items of its largest list of modules.
+
     Raises:
-        SpecError: The model does not say, or has none.
+        SpecError: The model has no such list either.
     """
     kinds = set(model._no_split_modules or ())
     # fully_shard gives a module a class of its own, named after the old one.
     kind = {name: type(m).__name__.removeprefix("FSDP") for name, m in model.named_modules()}
     blocks = {name: m for name, m in model.named_modules() if kind[name] in kinds}
+    blocks = blocks or _largest_list(model)
     if not blocks:
-        raise SpecError(f"model: {type(model).__name__} names no decoder blocks to shard")
+        raise SpecError(f"model: {type(model).__name__} has no decoder blocks to shard")
     return blocks
+
+
+def _largest_list(model: PreTrainedModel) -> dict[str, nn.Module]:
+    lists = {name: m for name, m in model.named_modules() if isinstance(m, nn.ModuleList)}
+    sizes = {name: sum(p.numel() for p in items.parameters()) for name, items in lists.items()}
+    largest = max(sizes, key=lambda name: sizes[name], default="")
+    if not sizes.get(largest):
+        return {}
+    return {f"{largest}.{number}": block for number, block in enumerate(lists[largest])}
 
 
 def is_tied(model: PreTrainedModel) -> bool:

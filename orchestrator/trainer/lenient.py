@@ -7,7 +7,7 @@ from torch.distributed.checkpoint.metadata import Metadata
 
 # What may be missing; it keeps the value that it has at step 0. Anything else that is missing makes
 # a checkpoint unusable.
-_OPTIONAL = ("app.skipped.", "app.eval.")
+_OPTIONAL = ("app.skipped.", "app.eval.", "app.trains")
 
 
 class LenientPlanner(DefaultLoadPlanner):

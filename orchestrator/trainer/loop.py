@@ -82,7 +82,7 @@ def _prepare(
     if spec.compile:
         load_caches(run.env)
         startup.mark("caches")
-    training = build(spec, world, corpus, fresh=checkpoint is None)
+    training = build(spec, world, corpus, fresh=checkpoint is None, say=console.say)
     startup.mark("build")
     patience_s = spec.timeouts_s.checkpoint
     saver = Saver(run, training.state, spec.checkpoint, console, timeout_s=patience_s)
@@ -99,7 +99,7 @@ def _prepare(
     console.say(
         f"attempt {run.env.attempt} starts after step {training.state.step} of {spec.steps} on"
         f" {world.size} ranks; {training.num_parameters:,} parameters,"
-        f" {corpus.num_samples:,} samples"
+        f" {training.num_trained:,} of them trained, {corpus.num_samples:,} samples"
     )
     return training, saver
 

@@ -5,10 +5,12 @@ for its shards, so no rank ever holds all of it. Its parameters are fp32, whatev
 in bf16 most of the updates of a small learning rate round to nothing.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -16,45 +18,93 @@ from torch.distributed.fsdp import (
     OffloadPolicy,
     fully_shard,
 )
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from orchestrator.errors import SpecError
 from orchestrator.spec.train import ModelSpec, TrainSpec
 from orchestrator.trainer.anatomy import decoder_blocks, ends
 from orchestrator.trainer.compiling import compile_blocks
+from orchestrator.trainer.freezing import freeze, frozen_names
+from orchestrator.trainer.host_usage import forget_peak, peak_bytes, used_bytes
+from orchestrator.trainer.lora import add_lora, is_adapter
 from orchestrator.trainer.loss import attach_loss
 from orchestrator.trainer.precision import to_float8
 from orchestrator.trainer.prefetch import prefetch
+from orchestrator.trainer.pretrained import Loaded, load_pretrained
 from orchestrator.trainer.recompute import checkpoint_blocks
-from orchestrator.trainer.weights import fill, load_pretrained
+from orchestrator.trainer.weights import fill
 from orchestrator.trainer.world import World
 
+Say = Callable[[str], None]
 
-def build_model(spec: TrainSpec, world: World, *, fresh: bool) -> PreTrainedModel:
+
+def build_model(
+    spec: TrainSpec, world: World, *, fresh: bool, say: Say = lambda text: None
+) -> PreTrainedModel:
     """Return the sharded model on this rank's device.
 
     Args:
         spec: What to build.
         world: Where to.
         fresh: Also give it its first weights; not needed where a checkpoint is loaded next.
+        say: Is told what people should know.
 
     Raises:
         SpecError: The model cannot be built from what the specification says.
     """
     model, template = build_on_meta(spec.model), build_on_meta(spec.model)
+    freeze(model, spec)
     to_float8(model, spec)
+    add_lora(model, spec)
+    add_lora(template, spec)
     attach_loss(model, spec)
     checkpoint_blocks(model, spec)
     compile_blocks(model, spec)
     shard(model, spec, world)
     prefetch(model, spec)
     _give_memory(model, spec, world)
-    pretrained = spec.model.path
-    draw = fresh and pretrained is None
-    fill(model, template, seed=spec.seed, buffers_only=not draw, device=world.device)
-    if fresh and pretrained is not None:
-        load_pretrained(model, Path(pretrained))
+    _give_weights(model, template, spec, world, fresh=fresh, say=say)
     return model.train()
+
+
+def _give_weights(
+    model: PreTrainedModel,
+    template: PreTrainedModel,
+    spec: TrainSpec,
+    world: World,
+    *,
+    fresh: bool,
+    say: Say,
+) -> None:
+    """Fill buffers, and what no checkpoint will bring: first weights, and frozen ones of a path."""
+    path = spec.model.path
+
+    def draw(name: str) -> bool:
+        return fresh and (path is None or is_adapter(name))
+
+    fill(model, template, seed=spec.seed, draw=draw, device=world.device)
+    if path is None:
+        return
+    frozen = frozen_names(model)
+    if fresh or frozen:
+        forget_peak()
+        before = used_bytes()
+        loaded = load_pretrained(model, Path(path), wanted=lambda name: fresh or name in frozen)
+        say(_describe_load(loaded, Path(path), world, before))
+
+
+def _describe_load(loaded: Loaded, path: Path, world: World, before: int) -> str:
+    """Return what loading took. Collective: what counts is the rank that took the most."""
+    most = torch.tensor([loaded.seconds, peak_bytes(), before], dtype=torch.float64)
+    dist.all_reduce(most, dist.ReduceOp.MAX, group=world.checkpoint_group)
+    read = torch.tensor([loaded.nbytes], dtype=torch.float64)
+    dist.all_reduce(read, group=world.checkpoint_group)
+    seconds, peak, start = most.tolist()
+    return (
+        f"weights of {path}: {read.item() / 2**30:.2f} GiB read by {world.size} ranks in"
+        f" {seconds:.1f} s; a process had {peak / 2**30:.2f} GiB of host memory at most, and"
+        f" {start / 2**30:.2f} GiB before"
+    )
 
 
 def build_on_meta(spec: ModelSpec) -> PreTrainedModel:
@@ -69,9 +119,28 @@ def build_on_meta(spec: ModelSpec) -> PreTrainedModel:
         raise SpecError(f"model: {problem}") from None
     config.use_cache = False
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(
-            config, dtype=torch.float32, attn_implementation=spec.attention
-        )
+        return _from_config(config, spec.attention)
+
+
+def _from_config(config: PretrainedConfig, attention: str) -> PreTrainedModel:
+    """Return the model. `sdpa` is the default, so where a family has none (Gemma 2) it is eager.
+
+    Raises:
+        SpecError: Hugging Face does not know such a causal language model.
+    """
+    choices = ("sdpa", "eager") if attention == "sdpa" else (attention,)
+    problem: Exception | None = None
+    for choice in choices:
+        try:
+            model = AutoModelForCausalLM.from_config(
+                config, dtype=torch.float32, attn_implementation=choice
+            )
+        except (ImportError, ValueError, TypeError) as raised:
+            problem = problem or raised
+        else:
+            return model
+    first = str(problem).strip().splitlines()[0]
+    raise SpecError(f"model: {type(config).__name__} does not make a model: {first}")
 
 
 def _config(spec: ModelSpec) -> "AutoConfig":

@@ -174,9 +174,12 @@ class Saver:
 
         Raises:
             CheckpointError: None of them loads.
+            SpecError: It is of another kind of training, or of another text.
         """
         began = time.perf_counter()
         with deadline(self.run, "loading a checkpoint", seconds=self.timeout_s):
+            # Before anything is loaded: what another kind of training has saved is not damaged.
+            self.state.check_identity(checkpoint.path)
             while (problem := self._try(checkpoint)) is not None:
                 self.console.say(f"step {checkpoint.step} does not load: {problem}")
                 checkpoint = self.run.reject(checkpoint, reason=problem)

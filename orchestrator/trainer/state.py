@@ -2,14 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_state_dict,
+)
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from orchestrator.errors import SpecError
+from orchestrator.trainer.identity import WHOLE, check_identity, saved_identity
 from orchestrator.trainer.randomness import gather_states, restore_states
 from orchestrator.trainer.world import World
 
@@ -27,6 +34,8 @@ class AppState:
         skipped_in_a_row: How many of the last ones.
         eval_owed: A notice cut the evaluation of this step short; the next attempt makes up for it.
         changes: Says which file of the corpus has changed, if that is known.
+        identity: What trains, see `identity`.
+        without: Names of what is not saved: frozen weights that are read from where they came.
     """
 
     model: nn.Module
@@ -35,6 +44,8 @@ class AppState:
     world: World
     seed: int
     fingerprint: str
+    identity: str = WHOLE
+    without: frozenset[str] = frozenset()
     step: int = 0
     position: int = 0
     skipped: int = 0
@@ -47,12 +58,13 @@ class AppState:
         """Return what to save. Collective."""
         model, optimizer = get_state_dict(self.model, self.optimizer)
         return {
-            "model": model,
+            "model": {key: value for key, value in model.items() if key not in self.without},
             "optim": optimizer,
             "scheduler": self.scheduler.state_dict(),
             "rng": gather_states(self.world),
             "data": {"position": self.position, "fingerprint": self.fingerprint},
             "step": self.step,
+            "trains": self.identity,
             "skipped": {"all": self.skipped, "in_a_row": self.skipped_in_a_row},
             "eval": {"owed": self.eval_owed},
         }
@@ -64,6 +76,8 @@ class AppState:
             self.optimizer,
             model_state_dict=state["model"],
             optim_state_dict=state["optim"],
+            # DCP has loaded all that `state_dict` names, so only what is left out is missing.
+            options=StateDictOptions(strict=not self.without),
         )
         self.scheduler.load_state_dict(state["scheduler"])
         self.step = state["step"]
@@ -78,6 +92,16 @@ class AppState:
         """Count a step that changed nothing, or note one that did."""
         self.skipped += skipped
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
+
+    def check_identity(self, folder: Path) -> None:
+        """Refuse a checkpoint that was saved by another kind of training. Collective.
+
+        Raises:
+            SpecError: It was; on all ranks.
+        """
+        saved = [saved_identity(folder) if self.world.rank == 0 else ""]
+        dist.broadcast_object_list(saved, src=0, group=self.world.checkpoint_group)
+        check_identity(saved[0], self.identity)
 
     def check_corpus(self) -> None:
         """Refuse to go on in another text than the position counts in.

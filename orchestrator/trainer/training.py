@@ -17,9 +17,12 @@ from transformers import PreTrainedModel
 from orchestrator.spec.train import TrainSpec
 from orchestrator.trainer.attending import attend
 from orchestrator.trainer.corpus import Corpus
+from orchestrator.trainer.freezing import frozen_names, leaves_out_frozen
+from orchestrator.trainer.identity import identify
 from orchestrator.trainer.loader import Loader, check_vocabulary
 from orchestrator.trainer.mixture import Order, order_of
-from orchestrator.trainer.model import build_model
+from orchestrator.trainer.model import Say, build_model
+from orchestrator.trainer.parity import check_parity
 from orchestrator.trainer.randomness import seed_all
 from orchestrator.trainer.schedule import lr_factor
 from orchestrator.trainer.state import AppState
@@ -66,10 +69,31 @@ class Training:
         """How many parameters the whole model has."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
+    @property
+    def num_trained(self) -> int:
+        """How many of them train."""
+        return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
-def build(spec: TrainSpec, world: World, corpus: Corpus, *, fresh: bool) -> Training:
-    """Return all parts at step 0; without ``fresh`` the weights are yet to be loaded."""
-    model = build_model(spec, world, fresh=fresh)
+
+def build(
+    spec: TrainSpec,
+    world: World,
+    corpus: Corpus,
+    *,
+    fresh: bool,
+    say: Say = lambda text: None,
+) -> Training:
+    """Return all parts at step 0; without ``fresh`` the weights are yet to be loaded.
+
+    ``say`` is told what people should know.
+
+    Raises:
+        SpecError: The model cannot be built as the specification says.
+    """
+    model = build_model(spec, world, fresh=fresh, say=say)
+    loader = _loader(model, spec, world, corpus)
+    if fresh and spec.model.path is not None:
+        say(check_parity(model, spec, world, corpus))
     optimizer = build_optimizer(model, spec)
     scheduler = LambdaLR(optimizer, lambda done: lr_factor(done, spec=spec))
     seed_all(seed=spec.seed, step=0, rank=world.rank)
@@ -80,8 +104,10 @@ def build(spec: TrainSpec, world: World, corpus: Corpus, *, fresh: bool) -> Trai
         world=world,
         seed=spec.seed,
         fingerprint=corpus.fingerprint,
+        identity=identify(model, spec, world),
+        without=frozenset(frozen_names(model)) if leaves_out_frozen(model, spec) else frozenset(),
     )
-    return Training(spec, world, model, state, corpus, _loader(model, spec, world, corpus))
+    return Training(spec, world, model, state, corpus, loader)
 
 
 def _loader(model: PreTrainedModel, spec: TrainSpec, world: World, corpus: Corpus) -> Loader:

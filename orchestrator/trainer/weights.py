@@ -9,19 +9,16 @@ GPU and about a minute on a CPU, once in a run's life.
 
 import copy
 import hashlib
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from orchestrator.errors import SpecError
 from orchestrator.trainer.anatomy import decoder_blocks
+from orchestrator.trainer.lora import reset_adapters
 
 
 @torch.no_grad()
@@ -30,7 +27,7 @@ def fill(
     template: PreTrainedModel,
     *,
     seed: int,
-    buffers_only: bool,
+    draw: Callable[[str], bool],
     device: torch.device,
 ) -> None:
     """Give ``model`` its first weights, and the buffers that no checkpoint holds.
@@ -43,18 +40,20 @@ def fill(
         template: The same model, whole, on the meta device. Its parts are given memory one after
             the other, initialised as Hugging Face does, copied from, and dropped again.
         seed: The run's.
-        buffers_only: The weights come from elsewhere.
+        draw: Which parameters, by name, get their first weights; others come from elsewhere.
         device: Where they are drawn, wherever they are kept: other devices draw other numbers.
 
     Raises:
         SpecError: A module's buffers cannot be computed.
     """
-    targets = {} if buffers_only else dict(model.named_parameters())  # a tied one stands here once
+    # A tied one stands here once.
+    targets = {name: p for name, p in model.named_parameters() if draw(name)}
     for name, part in _parts(template):
         wanted = [key for key, _ in part.named_parameters() if f"{name}.{key}" in targets]
         if not wanted and not any(True for _ in part.buffers()):
             continue
-        whole = _initialised(part, template, seed=seed, name=name, device=device)
+        part = _with_memory(part, set(wanted), device)
+        whole = _initialised(part, template, seed=seed, name=name)
         for key in wanted:
             _copy(targets[f"{name}.{key}"], whole.get_parameter(key))
         for key, buffer in whole.named_buffers():
@@ -78,15 +77,26 @@ def _parts(template: PreTrainedModel) -> Iterator[tuple[str, nn.Module]]:
             yield name, module
 
 
-def _initialised(
-    part: nn.Module, template: PreTrainedModel, *, seed: int, name: str, device: torch.device
-) -> nn.Module:
-    whole = copy.deepcopy(part).to_empty(device=device)
+def _with_memory(part: nn.Module, wanted: set[str], device: torch.device) -> nn.Module:
+    """Return a copy of ``part`` whose buffers and ``wanted`` parameters have memory."""
+    whole = copy.deepcopy(part)
+    for prefix, module in whole.named_modules():
+        for key, parameter in module.named_parameters(recurse=False):
+            if f"{prefix}.{key}".removeprefix(".") in wanted:
+                setattr(module, key, nn.Parameter(torch.empty_like(parameter, device=device)))
+        for key, buffer in module.named_buffers(recurse=False):
+            setattr(module, key, torch.empty_like(buffer, device=device))
+    return whole
+
+
+def _initialised(whole: nn.Module, template: PreTrainedModel, *, seed: int, name: str) -> nn.Module:
     _spoil(whole)
     digest = hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest()
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    gpus = {t.device for t in (*whole.parameters(), *whole.buffers()) if t.is_cuda}
+    with torch.random.fork_rng(devices=list(gpus)):
         torch.manual_seed(int.from_bytes(digest, "little") >> 1)
         whole.apply(template._init_weights)
+        reset_adapters(whole)
     for key, module in whole.named_modules():
         if not _is_filled(module) and not _rebuild_buffers(module, template):
             raise SpecError(
@@ -129,25 +139,3 @@ def _rebuild_buffers(module: nn.Module, template: PreTrainedModel) -> bool:
     for key, buffer in module.named_buffers(recurse=False):
         buffer.copy_(new.get_buffer(key))
     return True
-
-
-def load_pretrained(model: PreTrainedModel, path: Path) -> None:
-    """Fill the shards of ``model`` from the safetensors files in ``path``.
-
-    Raises:
-        SpecError: There are no such files, or they hold other weights than the model has.
-    """
-    if not any(path.glob("*.safetensors")):
-        raise SpecError(f"model.path: {path} holds no *.safetensors files")
-    state = model.state_dict()
-    tied = set(getattr(model, "all_tied_weights_keys", None) or model._tied_weights_keys or ())
-    if model.config.get_text_config().tie_word_embeddings:
-        state = {key: value for key, value in state.items() if key not in tied}
-    try:
-        load(state, storage_reader=HuggingFaceStorageReader(str(path)))
-    except CheckpointException as problem:
-        # Its text is a traceback for each rank; the last line says what it is about.
-        last = str(problem).strip().splitlines()[-1]
-        raise SpecError(
-            f"model.path: the weights in {path} are not those of {type(model).__name__}: {last}"
-        ) from problem

@@ -19,6 +19,7 @@ from orchestrator.spec.train import (
     CheckpointSpec,
     DataSpec,
     EvalSpec,
+    LoraSpec,
     MeshSpec,
     MetricsSpec,
     ModelSpec,
@@ -80,6 +81,7 @@ PARTS = (
     EvalSpec,
     MeshSpec,
     CheckpointSpec,
+    LoraSpec,
     MetricsSpec,
     TimeoutSpec,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -175,14 +176,22 @@ def test_what_memory_is_traded_for_is_read() -> None:
     assert (found.loss_rows, found.in_parts) == (2048, True)
 
 
-def test_lora_is_read_where_there_is_such_a_key() -> None:
-    class Newer(TrainSpec):
-        lora: dict[str, Any]
-
+def test_lora_is_read() -> None:
     lora = {"rank": 4, "target_modules": ["q_proj", "v_proj"]}
-    newer = Newer.model_validate({**train().model_dump(), "lora": lora})
-    found = workload(newer, shape_of(LLAMA_8B), world_size=8)
+    found = workload(train(lora=lora), shape_of(LLAMA_8B), world_size=8)
     assert (found.rank, found.adapted) == (4, ("q_proj", "v_proj"))
+    assert len(workload(train(lora={}), shape_of(LLAMA_8B), world_size=8).adapted) == 7
+
+
+def test_a_checkpoint_of_adapters_is_small() -> None:
+    """If the model came from a directory, which has the rest."""
+    shape = shape_of(LLAMA_8B)
+    adapted = work(rank=16, adapted=("q_proj", "v_proj"))
+    adapters = 32 * 16 * ((4096 + 4096) + (4096 + 1024))
+    small = saves(shape, replace(adapted, base_is_kept=True), CheckpointSpec(), step_s=None)
+    assert small.checkpoint_bytes == 12 * adapters
+    large = saves(shape, adapted, CheckpointSpec(), step_s=None)
+    assert large.checkpoint_bytes == 12 * adapters + 4 * shape.parameters
 
 
 @pytest.mark.parametrize(

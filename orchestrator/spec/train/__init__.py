@@ -9,11 +9,13 @@ from orchestrator.spec.train.model import ModelSpec
 from orchestrator.spec.train.parallel import rows_at_once
 from orchestrator.spec.train.schema import TrainSpec, load_train, with_overrides
 from orchestrator.spec.train.timeouts import TimeoutSpec
+from orchestrator.spec.train.tuning import LoraSpec
 
 __all__ = [
     "CheckpointSpec",
     "DataSpec",
     "EvalSpec",
+    "LoraSpec",
     "MeshSpec",
     "MetricsSpec",
     "ModelSpec",

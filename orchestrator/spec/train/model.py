@@ -1,18 +1,29 @@
 """Which model: `train.model`."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import model_validator
+from pydantic import BeforeValidator, model_validator
 
 from orchestrator.fields import Line, Strict
 
 
-class ModelSpec(Strict):
-    """Which Hugging Face causal language model: a configuration, or a folder with weights."""
+def _named_family(value: object) -> object:
+    """Return the configuration that a word stands for: a family with its own default sizes."""
+    return {"model_type": value} if isinstance(value, str) else value
 
-    config: dict[str, Any] | None = None
+
+class ModelSpec(Strict):
+    """Which Hugging Face causal language model: a configuration, or a folder with weights.
+
+    `config` may be the name of a family alone, such as qwen3. With `path`, the logits of the
+    sharded model are compared with those of `from_pretrained` before the first step, unless
+    `parity_check` is off or the model is too large for one process.
+    """
+
+    config: Annotated[dict[str, Any] | None, BeforeValidator(_named_family)] = None
     path: Line | None = None
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    parity_check: Literal["auto", "off"] = "auto"
 
     @model_validator(mode="after")
     def _one_source(self) -> "ModelSpec":

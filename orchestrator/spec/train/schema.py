@@ -21,9 +21,10 @@ from orchestrator.spec.train.model import ModelSpec
 from orchestrator.spec.train.numbers import Beta, Fraction, PositiveFloat
 from orchestrator.spec.train.parallel import ParallelSpec, SafetySpec
 from orchestrator.spec.train.timeouts import TimeoutSpec
+from orchestrator.spec.train.tuning import TuningSpec
 
 
-class TrainSpec(ParallelSpec, SafetySpec):
+class TrainSpec(ParallelSpec, SafetySpec, TuningSpec):
     """What the reference trainer does."""
 
     model: ModelSpec

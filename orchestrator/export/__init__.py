@@ -1,0 +1,1 @@
+"""A checkpoint becomes a Hugging Face directory: offline, on the CPU, one weight at a time."""

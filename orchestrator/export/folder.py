@@ -1,0 +1,110 @@
+"""A directory that is there whole or not at all."""
+
+import json
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from orchestrator.checkpoint.durable import sync_directory
+from orchestrator.errors import RunError
+
+# Tells an export from what must not be deleted, and where it came from.
+MARK = "fsdpq_export.json"
+
+
+@contextmanager
+def new_folder(target: Path, *, force: bool, needed: int) -> Iterator[Path]:
+    """Yield a directory beside ``target`` that takes its place at the end, unless that fails.
+
+    Args:
+        target: What it is to be called.
+        force: Replace an earlier export of that name.
+        needed: How many bytes will be written.
+
+    Raises:
+        RunError: The target is in the way, or there is no room.
+        OSError: The file system refuses.
+    """
+    check_target(target, force=force)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(target)
+    free = shutil.disk_usage(target.parent).free
+    if needed > free:
+        raise RunError(
+            f"{target.parent}: the export takes {needed / 2**30:.2f} GiB, and there are"
+            f" {free / 2**30:.2f} GiB free"
+        )
+    draft = target.with_name(_name(target, "partial"))
+    draft.mkdir()
+    try:
+        yield draft
+        _sync(draft)
+        _put(draft, target)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+
+
+def check_target(target: Path, *, force: bool) -> None:
+    """Refuse a target that is in the way.
+
+    Raises:
+        RunError: It is there; with ``force``, it is there and no earlier export.
+    """
+    if not os.path.lexists(target):
+        return
+    if target.is_dir() and not any(target.iterdir()):
+        return
+    if not force:
+        raise RunError(f"{target} is there already; name another directory, or add --force")
+    if not (target / MARK).is_file() or target.is_symlink():
+        raise RunError(
+            f"{target} is no earlier export, and --force replaces nothing else; name another"
+            " directory, or remove it yourself"
+        )
+
+
+def write_mark(folder: Path, facts: dict[str, object]) -> None:
+    """Write where the export came from."""
+    (folder / MARK).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+
+
+def _put(draft: Path, target: Path) -> None:
+    """Let ``draft`` take the place of ``target``; no moment shows a mixture of both."""
+    if not target.exists():
+        draft.rename(target)
+    else:
+        old = target.with_name(_name(target, "replaced"))
+        target.rename(old)
+        draft.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    sync_directory(target.parent)
+
+
+def _sync(draft: Path) -> None:
+    for path in draft.rglob("*"):
+        if path.is_file():
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+    sync_directory(draft)
+
+
+def _name(target: Path, kind: str) -> str:
+    return f".{target.name}.{kind}-{socket.gethostname()}-{os.getpid()}"
+
+
+def _sweep(target: Path) -> None:
+    """Remove what a killed export of this host has left behind."""
+    host = re.escape(socket.gethostname())
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.partial-{host}-(\d+)")
+    for path in target.parent.iterdir():
+        found = pattern.fullmatch(path.name)
+        if found and not Path(f"/proc/{found[1]}").exists():
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,107 @@
+"""What trains, and on top of what: written into each checkpoint, compared before one is loaded.
+
+A checkpoint of other adapters, or of another frozen part, would lose optimizer states at best. One
+that leaves out the frozen weights also needs the very weights that it was trained upon.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from transformers import PreTrainedModel
+
+from orchestrator.errors import CheckpointError, SpecError
+from orchestrator.export.saved import open_saved
+from orchestrator.spec.train import TrainSpec
+from orchestrator.trainer.freezing import frozen_names, leaves_out_frozen
+from orchestrator.trainer.world import World
+from orchestrator.weightfiles.finding import fingerprint
+
+# Of a run whose whole model trains; so did all runs before there was anything else.
+WHOLE = "{}"
+_KEY = "app.trains"
+
+
+def identify(model: PreTrainedModel, spec: TrainSpec, world: World) -> str:
+    """Return what a checkpoint says of itself, as JSON. Collective if frozen weights are left out.
+
+    Raises:
+        SpecError: The weights that it leaves out cannot be read.
+    """
+    frozen = frozen_names(model)
+    if not frozen:
+        return WHOLE
+    trained = sorted(name for name, p in model.named_parameters() if p.requires_grad)
+    digest = hashlib.blake2b("\n".join(trained).encode(), digest_size=8).hexdigest()
+    base = _base(spec, world) if leaves_out_frozen(model, spec) else ""
+    lora = None if spec.lora is None else spec.lora.model_dump(mode="json")
+    told = {"lora": lora, "trained": digest, "count": len(trained), "base": base}
+    return json.dumps(told, sort_keys=True)
+
+
+def saved_identity(folder: Path) -> str:
+    """Return what the checkpoint in ``folder`` says of itself.
+
+    What does not read says nothing here: loading will find out, and take an older one.
+    """
+    try:
+        text = open_saved(folder).text(_KEY, WHOLE)
+        json.loads(text)
+    except (CheckpointError, ValueError):
+        return WHOLE
+    return text
+
+
+def check_identity(saved: str, now: str) -> None:
+    """Refuse to load what was saved by another kind of training.
+
+    Raises:
+        SpecError: Says what differs, and what to do.
+    """
+    if saved == now:
+        return
+    before, after = json.loads(saved), json.loads(now)
+    if before.get("lora") != after.get("lora"):
+        what = f"lora: the checkpoint has {_lora(before)}, and the job asks for {_lora(after)}"
+    elif before.get("trained") != after.get("trained"):
+        then, now = _counts(before, after)
+        what = (
+            f"freeze: in the checkpoint {then} train, and now {now} would, so"
+            " the optimizer's state does not fit"
+        )
+    elif before.get("base") and after.get("base"):
+        what = (
+            "model.path: the weights there are not those that this run began with, and its"
+            " checkpoints hold only what was trained on top of them"
+        )
+    else:
+        what = "model: the run began with model.path and now has model.config, or the reverse"
+    raise SpecError(f"{what}. Bring the old ones back, or start a new run")
+
+
+def _base(spec: TrainSpec, world: World) -> str:
+    """Return the fingerprint of the weights in `model.path`, as rank 0 sees them."""
+    found: list[Any] = [""]
+    if world.rank == 0:
+        try:
+            found = [fingerprint(Path(spec.model.path or ""))]
+        except (OSError, SpecError) as problem:
+            found = [SpecError(f"model.path: {problem}")]
+    dist.broadcast_object_list(found, src=0, group=world.checkpoint_group)
+    if isinstance(found[0], SpecError):
+        raise found[0]
+    return str(found[0])
+
+
+def _lora(told: dict[str, Any]) -> str:
+    lora = told.get("lora")
+    return "none" if not lora else ", ".join(f"{key} {value}" for key, value in lora.items())
+
+
+def _counts(before: dict[str, Any], after: dict[str, Any]) -> tuple[str, str]:
+    """Return in words how many parameters trained, and how many would now."""
+    words = [f"{told['count']}" if told else "all" for told in (before, after)]
+    other = " other" if words[0] == words[1] else ""
+    return f"{words[0]} parameters", f"{words[1]}{other} parameters"
