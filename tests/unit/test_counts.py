@@ -34,7 +34,7 @@ def unbounded(schema: Any, name: str = "") -> Iterator[str]:
 @pytest.mark.parametrize("model", [JobSpec, SiteProfile])
 def test_each_has_a_bound(model: type[JobSpec | SiteProfile]) -> None:
     names = set(unbounded(model.model_json_schema(mode="serialization")))
-    of_their_own = {"switches_wait", "replicate", "every_steps"}
+    of_their_own = {"switches_wait", "replicate", "every_steps", "loss_chunks"}
     assert {n for n in names if "time_limit" not in n} - of_their_own == set()
 
 
@@ -51,6 +51,7 @@ def test_each_has_a_bound(model: type[JobSpec | SiteProfile]) -> None:
         ("train.steps=1000000000001", "train.steps: must be 1000000000000 or less"),
         ("train.timeouts_s.step=9999999999", "train.timeouts_s.step: must be 31536000 or less"),
         ("train.mesh.replicate=1000000000001", "number of copies, 1 to 1000000000000, or auto"),
+        ("train.loss_chunks=65537", "whole number of parts, 1 to 65,536, or auto"),
         ("train.checkpoint.every_steps=0", "number of steps, 1 to 1000000000000, or auto"),
         ("time_limit=99999999999-0", "time_limit: must be shorter than 100 years"),
     ],

@@ -45,9 +45,9 @@ def test_a_round_trip() -> None:
     ("changes", "text"),
     [
         ({"activation_checkpointing": "some"}, "activation_checkpointing"),
-        ({"loss_chunks": 0}, "1 or more, or auto"),
-        ({"loss_chunks": True}, "1 or more, or auto"),
-        ({"loss_chunks": "few"}, "1 or more, or auto"),
+        ({"loss_chunks": 0}, "1 to 65,536, or auto"),
+        ({"loss_chunks": True}, "1 to 65,536, or auto"),
+        ({"loss_chunks": "few"}, "1 to 65,536, or auto"),
         ({"prefetch": -1}, "prefetch"),
         ({"prefetch": 9}, "prefetch"),
         ({"fp8": "e4m3"}, "fp8"),

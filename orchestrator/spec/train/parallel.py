@@ -10,12 +10,13 @@ from orchestrator.fields import Strict
 # Logits in fp32 that may be there at once, in bytes, where `loss_chunks` is auto. Beside them stand
 # their bf16 original and two gradients, so the peak is about three times this.
 LOGITS_AT_ONCE = 2**30
+MOST_CHUNKS = 65_536
 
 
 def _chunks(value: object) -> object:
-    if value == "auto" or (type(value) is int and value >= 1):
+    if value == "auto" or (type(value) is int and 1 <= value <= MOST_CHUNKS):
         return value
-    raise ValueError("must be a whole number of parts, 1 or more, or auto")
+    raise ValueError("must be a whole number of parts, 1 to 65,536, or auto")
 
 
 class ParallelSpec(Strict):
