@@ -18,7 +18,7 @@ from orchestrator.layout import RunLayout
 from orchestrator.plan import LaunchPlan
 from orchestrator.snapshot import Code
 from orchestrator.spec.job import JobSpec, check_script
-from orchestrator.spec.train import check_batch
+from orchestrator.spec.train import check_batch, check_local_copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,7 @@ def ready(described: Described, *, runs: Path, program: tuple[str, ...] | None =
             plan = replace(plan, program=program)
         if spec.train is not None:
             check_batch(spec.train, plan.world_size)
+            check_local_copy(spec.train.checkpoint.local_copy, layout.root)
         code = snapshot.find(spec)
         caller_path = os.environ.get("PYTHONPATH", "")
         plan = snapshot.settle(plan, code, spec, caller_path=caller_path)

@@ -14,12 +14,16 @@ from orchestrator.errors import CheckpointError
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A published checkpoint. ``reason`` says why it is not complete; empty if it is."""
+    """A published checkpoint. ``reason`` says why it is not complete; empty if it is.
+
+    ``unverified`` names files whose hashes whoever loads it has yet to compare.
+    """
 
     step: int
     path: Path
     complete: bool
     reason: str = ""
+    unverified: frozenset[str] = frozenset()
 
 
 def inspect(path: Path, *, step: int, verify: bool = False) -> Checkpoint:

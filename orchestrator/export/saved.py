@@ -1,6 +1,7 @@
 """Reads single values of a DCP checkpoint, in one process and without a process group."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -36,11 +37,13 @@ class Saved:
         folder: Of the checkpoint.
         weights: Name in the model to shape and type, as they were saved.
         keys: All that there is in it.
+        reader: Makes what reads the folder.
     """
 
     folder: Path
     weights: dict[str, tuple[tuple[int, ...], torch.dtype]]
     keys: frozenset[str]
+    reader: Callable[[Path], FileSystemReader] = FileSystemReader
 
     def read(self, name: str) -> torch.Tensor:
         """Return a weight, put together from the shards of all ranks.
@@ -50,7 +53,7 @@ class Saved:
         """
         shape, dtype = self.weights[name]
         found = torch.empty(shape, dtype=dtype)
-        read(self.folder, {_MODEL + name: found})
+        read(self.folder, {_MODEL + name: found}, self.reader)
         return found
 
     def text(self, key: str, default: str) -> str:
@@ -61,17 +64,19 @@ class Saved:
         """
         if key not in self.keys:
             return default
-        return str(read(self.folder, {key: default})[key])
+        return str(read(self.folder, {key: default}, self.reader)[key])
 
 
-def open_saved(folder: Path) -> Saved:
-    """Return what the checkpoint in ``folder`` holds.
+def open_saved(
+    folder: Path, reader: Callable[[Path], FileSystemReader] = FileSystemReader
+) -> Saved:
+    """Return what the checkpoint in ``folder`` holds, as the ``reader`` for it reads it.
 
     Raises:
         CheckpointError: It does not read, or no reference trainer has written it.
     """
     try:
-        items = FileSystemReader(folder).read_metadata().state_dict_metadata
+        items = reader(folder).read_metadata().state_dict_metadata
     except PROBLEMS as problem:
         raise CheckpointError(f"{folder}: cannot be read: {problem}") from None
     weights = {
@@ -81,10 +86,14 @@ def open_saved(folder: Path) -> Saved:
     }
     if not weights:
         raise CheckpointError(f"{folder}: holds no weights of the reference trainer")
-    return Saved(folder, weights, frozenset(items))
+    return Saved(folder, weights, frozenset(items), reader)
 
 
-def read(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
+def read(
+    folder: Path,
+    wanted: dict[str, Any],
+    reader: Callable[[Path], FileSystemReader] = FileSystemReader,
+) -> dict[str, Any]:
     """Fill ``wanted``, and return it.
 
     Raises:
@@ -93,7 +102,7 @@ def read(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is")
-            load(wanted, storage_reader=FileSystemReader(folder), no_dist=True)
+            load(wanted, storage_reader=reader(folder), no_dist=True)
     except PROBLEMS as problem:
         last = (str(problem).strip() or type(problem).__name__).splitlines()[-1]
         raise CheckpointError(

@@ -7,7 +7,8 @@ checkpoint of a large model.
 
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from orchestrator.checkpoint import (
@@ -27,6 +28,8 @@ from orchestrator.runtime.fence import check_fence
 from orchestrator.runtime.waiting import VISIBLE_S, wait_for
 
 Verify = Literal["full", "size"]
+# Which files of a checkpoint this rank, when it loads, will read elsewhere and verify by itself.
+Held = Callable[[Checkpoint], Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +54,32 @@ class Choice:
 class _Message:
     """From rank 0 to the others: verify your share of this, or this is the end of it."""
 
+    held: Checkpoint | None = None
     verify: Checkpoint | None = None
     choice: Choice | None = None
     error: str = ""
 
 
 def choose(
-    ranks: Agreement, env: Environment, *, verify: Verify, before: int | None = None
+    ranks: Agreement,
+    env: Environment,
+    *,
+    verify: Verify,
+    before: int | None = None,
+    held: Held | None = None,
 ) -> Choice:
     """Return the newest checkpoint that verifies, the same on all ranks; quarantines bad ones.
 
+    Files that some rank says are ``held`` are left `unverified`, but for their sizes.
     Side effects on rank 0: renames checkpoints that are not what their manifest says.
 
     Raises:
         FsdpqError: The checkpoints cannot be listed, or a bad one cannot be renamed.
     """
     if ranks.rank != 0:
-        return _follow(ranks)
+        return _follow(ranks, held)
     try:
-        choice = _lead(ranks, env, verify=verify, before=before)
+        choice = _lead(ranks, env, verify=verify, before=before, held=held)
     except (FsdpqError, OSError) as problem:
         ranks.broadcast(_Message(error=str(problem)))
         raise
@@ -77,7 +87,14 @@ def choose(
     return choice
 
 
-def _lead(ranks: Agreement, env: Environment, *, verify: Verify, before: int | None) -> Choice:
+def _lead(
+    ranks: Agreement,
+    env: Environment,
+    *,
+    verify: Verify,
+    before: int | None,
+    held: Held | None,
+) -> Choice:
     history = has_history(env.checkpoints)
     quarantined: list[SetAside] = []
     for found in list_checkpoints(env.checkpoints):
@@ -85,6 +102,7 @@ def _lead(ranks: Agreement, env: Environment, *, verify: Verify, before: int | N
             continue
         reason = found.reason
         if found.complete and verify == "full":
+            found = replace(found, unverified=_held_together(ranks, found, held))
             reason = _verify_together(ranks, found) or ""
         if not reason:
             return Choice(found, quarantined, history)
@@ -92,15 +110,31 @@ def _lead(ranks: Agreement, env: Environment, *, verify: Verify, before: int | N
     return Choice(None, quarantined, history)
 
 
-def _follow(ranks: Agreement) -> Choice:
+def _follow(ranks: Agreement, held: Held | None) -> Choice:
     while True:
         message: _Message = ranks.broadcast()
         if message.error:
             raise CheckpointError(message.error)
         if message.choice is not None:
             return message.choice
+        if message.held is not None:
+            ranks.gather(_held(message.held, held))
         if message.verify is not None:
             ranks.gather(_share_damage(message.verify, ranks.rank, ranks.world_size))
+
+
+def _held_together(ranks: Agreement, checkpoint: Checkpoint, held: Held | None) -> frozenset[str]:
+    if held is None:  # on all ranks alike
+        return frozenset()
+    ranks.broadcast(_Message(held=checkpoint))
+    return frozenset().union(*ranks.gather(_held(checkpoint, held)))
+
+
+def _held(checkpoint: Checkpoint, held: Held | None) -> frozenset[str]:
+    try:
+        return frozenset(held(checkpoint) if held is not None else ())
+    except (OSError, CheckpointError):
+        return frozenset()
 
 
 def _verify_together(ranks: Agreement, checkpoint: Checkpoint) -> str | None:
@@ -121,7 +155,7 @@ def _share_damage(checkpoint: Checkpoint, rank: int, world_size: int) -> str | N
         manifest = read_manifest(checkpoint.path)
     except (OSError, CheckpointError) as problem:
         return f"the manifest cannot be read: {problem}"
-    names = sorted(manifest.files)[rank::world_size]
+    names = sorted(set(manifest.files) - checkpoint.unverified)[rank::world_size]
     return damage(checkpoint.path, manifest, hashes=True, names=names)
 
 

@@ -95,6 +95,7 @@ class Run:
         self._saves = Saves(env)
         self._logbook, self._clock = Logbook(env), StepClock()
         self._verify: resuming.Verify = "full"
+        self._held: resuming.Held | None = None
         self._quarantined: list[resuming.SetAside] = []
         self._rejected: list[tuple[Checkpoint, str]] = []
         self._beat_at = self._marks_at = float("-inf")
@@ -129,7 +130,11 @@ class Run:
     # -- resuming ------------------------------------------------------------------------------
 
     def resume(
-        self, *, verify: resuming.Verify = "full", required: bool = False
+        self,
+        *,
+        verify: resuming.Verify = "full",
+        required: bool = False,
+        held: resuming.Held | None = None,
     ) -> Checkpoint | None:
         """Return the checkpoint to start from, None for a start at step 0. Collective.
 
@@ -139,18 +144,20 @@ class Run:
         Args:
             verify: "full" compares hashes too, "size" only lengths.
             required: There must be one. It is so anyway where the run has ever saved.
+            held: Says which files this rank has copies of elsewhere; on all ranks or on none. What
+                a rank has is left `unverified` here: whoever loads it compares the hashes.
 
         Raises:
             CheckpointError: There should be a usable checkpoint, and there is none.
         """
-        self._verify = verify
+        self._verify, self._held = verify, held
         ranks = self._agreement()
         with self.busy(RESUMING):
             if ranks is None and self.env.rank != 0:
                 with self._pulse.waiting():
                     chosen = resuming.wait_for_resume(self.env, timeout_s=_RESUME_WAIT_S)
             else:
-                choice = resuming.choose(ranks or Alone(), self.env, verify=verify)
+                choice = resuming.choose(ranks or Alone(), self.env, verify=verify, held=held)
                 chosen = self._settle(choice, required=required)
             return self._start_from(chosen)
 
@@ -167,7 +174,9 @@ class Run:
         self._rejected.append((checkpoint, reason))
         ranks = self._need_ranks("reject")
         with self.busy(RESUMING):
-            choice = resuming.choose(ranks, self.env, verify=self._verify, before=checkpoint.step)
+            choice = resuming.choose(
+                ranks, self.env, verify=self._verify, before=checkpoint.step, held=self._held
+            )
             chosen = self._settle(choice, required=True)
         self._start_from(chosen)
         assert chosen is not None  # _settle raises without one

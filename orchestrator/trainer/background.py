@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from orchestrator.checkpoint import FileEntry
 from orchestrator.errors import CheckpointError
 from orchestrator.trainer.host_memory import HostMemory, lack
+from orchestrator.trainer.local_copy import LocalCopy
 from orchestrator.trainer.shards import Written
 from orchestrator.trainer.snapshot import Copier, Snapshot, changes_in_forward
 from orchestrator.trainer.state import AppState
@@ -36,8 +37,16 @@ _CHANGED_BY_STEP = (f"{_STATE}.model.", f"{_STATE}.optim.")
 class BackgroundSaver:
     """What a rank needs to save its state in the background. Making one is collective."""
 
-    def __init__(self, state: AppState, *, writers: int, timeout_s: float) -> None:
+    def __init__(
+        self,
+        state: AppState,
+        *,
+        writers: int,
+        timeout_s: float,
+        local: LocalCopy | None = None,
+    ) -> None:
         self.timeout_s = timeout_s
+        self._local = local
         self._state = state
         # Of its own: its thread must meet neither votes nor other checkpoint traffic.
         self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s + 60))
@@ -106,7 +115,7 @@ class BackgroundSaver:
         device = self._state.world.device
         try:
             memory = self._memory = HostMemory.make(self.nbytes)
-            writer = self._writer = Writer(memory, threads=self._writers)
+            writer = self._writer = Writer(memory, threads=self._writers, local=self._local)
             if device.type == "cuda":
                 torch.cuda.set_device(device)  # threads begin on the first one
                 memory.pin(self._copier.layout.parts)

@@ -6,10 +6,12 @@ that leaves out the frozen weights also needs the very weights that it was train
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 from transformers import PreTrainedModel
 
 from orchestrator.errors import CheckpointError, SpecError
@@ -41,13 +43,15 @@ def identify(model: PreTrainedModel, spec: TrainSpec, world: World) -> str:
     return json.dumps(told, sort_keys=True)
 
 
-def saved_identity(folder: Path) -> str:
+def saved_identity(
+    folder: Path, reader: Callable[[Path], FileSystemReader] = FileSystemReader
+) -> str:
     """Return what the checkpoint in ``folder`` says of itself.
 
     What does not read says nothing here: loading will find out, and take an older one.
     """
     try:
-        text = open_saved(folder).text(_KEY, WHOLE)
+        text = open_saved(folder, reader).text(_KEY, WHOLE)
         json.loads(text)
     except (CheckpointError, ValueError):
         return WHOLE

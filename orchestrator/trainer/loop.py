@@ -12,6 +12,8 @@ from orchestrator.trainer.compiling import describe_compilation
 from orchestrator.trainer.corpus import Corpus
 from orchestrator.trainer.evaluation import Evaluator, describe
 from orchestrator.trainer.garbage import collect_seldom
+from orchestrator.trainer.local_copy import local_copy_of
+from orchestrator.trainer.local_reader import holder
 from orchestrator.trainer.metrics import Console, MetricsLog, finite
 from orchestrator.trainer.mirror import Mirror
 from orchestrator.trainer.saver import Saver
@@ -61,6 +63,7 @@ def _train(run: Run, spec: TrainSpec, world: World, startup: Startup) -> None:
         run.stopped(step=step, reason=f"{notice.signal} ({notice.origin})")
     else:
         run.finished(step=step)
+    saver.forget_copies()
     mirror.close(stopped=notice is not None)
     console.say(f"{'stopped' if notice else 'finished'} after step {step}")
 
@@ -74,8 +77,11 @@ def _prepare(
     startup: Startup,
 ) -> tuple[Training, Saver]:
     """Return the training at the step where it goes on."""
+    local = local_copy_of(spec.checkpoint.local_copy, run.env)
     checkpoint = run.resume(
-        verify=spec.checkpoint.verify, required=spec.checkpoint.resume == "required"
+        verify=spec.checkpoint.verify,
+        required=spec.checkpoint.resume == "required",
+        held=holder(local, first=run.env.local_rank == 0),
     )
     startup.mark("resume")
     console.say(f"checkpoint chosen: {checkpoint.path if checkpoint else 'none, a new run'}")
@@ -85,7 +91,7 @@ def _prepare(
     training = build(spec, world, corpus, fresh=checkpoint is None, say=console.say)
     startup.mark("build")
     patience_s = spec.timeouts_s.checkpoint
-    saver = Saver(run, training.state, spec.checkpoint, console, timeout_s=patience_s)
+    saver = Saver(run, training.state, spec.checkpoint, console, patience_s, local)
     training.state.changes = lambda: what_changed(run, corpus)
     if checkpoint is None and run.env.rank == 0:
         remember(run, corpus)

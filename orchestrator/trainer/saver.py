@@ -4,6 +4,8 @@ import pickle
 import time
 from dataclasses import dataclass
 
+import torch
+import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -14,7 +16,10 @@ from orchestrator.runtime.deadline import deadline
 from orchestrator.runtime.savelog import Save
 from orchestrator.spec.train import CheckpointSpec
 from orchestrator.trainer.background import BackgroundSaver
+from orchestrator.trainer.keeping import Keeper
 from orchestrator.trainer.lenient import LenientPlanner
+from orchestrator.trainer.local_copy import LocalCopy
+from orchestrator.trainer.local_reader import Copies, CopyReader
 from orchestrator.trainer.metrics import Console
 from orchestrator.trainer.state import AppState
 from orchestrator.trainer.storage import ShardWriter
@@ -39,6 +44,7 @@ class Saver:
 
     Attributes:
         timeout_s: For how long ranks wait for one another, and for a writer.
+        local: Where each node keeps copies of its own, if it does.
         behind: Saves in the background; None where training waits for each save.
     """
 
@@ -47,9 +53,11 @@ class Saver:
     spec: CheckpointSpec
     console: Console
     timeout_s: float = 3600.0
+    local: LocalCopy | None = None
     behind: BackgroundSaver | None = None
     _late: bool = False
     _told: Save | None = None
+    _keeper: Keeper | None = None
 
     def prepare(self) -> None:
         """Get ready to save in the background, if that is wanted. Collective; after a step.
@@ -62,7 +70,7 @@ class Saver:
         if not wanted or self.behind is not None:
             return
         self.behind = BackgroundSaver(
-            self.state, writers=self.spec.writers, timeout_s=self.timeout_s
+            self.state, writers=self.spec.writers, timeout_s=self.timeout_s, local=self.local
         )
         if self._all_well(self.behind.lack()):
             self.run.prepare_background(timeout_s=self.timeout_s)
@@ -74,6 +82,15 @@ class Saver:
         if self.behind is not None:
             self.behind.close()
         self.behind = None
+        self._keep().close()
+
+    def forget_copies(self) -> None:
+        """Remove the nodes' own copies if the run is over. After the last word on that."""
+        self._keep().forget()
+
+    def _keep(self) -> Keeper:
+        self._keeper = self._keeper or Keeper(self.local, self.run)
+        return self._keeper
 
     def due(self) -> bool:
         """Return whether the present step is to be saved; the same on all ranks.
@@ -82,6 +99,7 @@ class Saver:
         that finds it published. So training never waits for a disk that is too slow, and goes on
         to hear notices.
         """
+        self._keep().look()
         spec, step = self.spec, self.state.step
         # Those that are kept for good must exist.
         if spec.keep_every is not None and step % spec.keep_every == 0 and self._comes_due(step):
@@ -152,7 +170,7 @@ class Saver:
             known=known,
         ) as folder:
             # Several files a rank: one stream alone fills neither disk nor processors.
-            writer = ShardWriter(folder, files=self.spec.writers)
+            writer = ShardWriter(folder, files=self.spec.writers, local=self.local)
             save(
                 {"app": self.state},
                 storage_writer=writer,
@@ -179,10 +197,12 @@ class Saver:
         began = time.perf_counter()
         with deadline(self.run, "loading a checkpoint", seconds=self.timeout_s):
             # Before anything is loaded: what another kind of training has saved is not damaged.
-            self.state.check_identity(checkpoint.path)
-            while (problem := self._try(checkpoint)) is not None:
+            copies = Copies(self.local, checkpoint)
+            self.state.check_identity(checkpoint.path, lambda _: CopyReader(copies))
+            while (problem := self._try(copies)) is not None:
                 self.console.say(f"step {checkpoint.step} does not load: {problem}")
                 checkpoint = self.run.reject(checkpoint, reason=problem)
+                copies = Copies(self.local, checkpoint)
         took = time.perf_counter() - began
         self.console.say(f"step {checkpoint.step} loaded in {took:.1f} s")
         self.state.check_corpus()
@@ -199,17 +219,38 @@ class Saver:
         self.behind = None
         return False
 
-    def _try(self, checkpoint: Checkpoint) -> str | None:
-        problem = ""
+    def _try(self, copies: Copies) -> str | None:
+        """Return why the state does not load, from copies or else without them; None if it does."""
+        problem = self._read(copies)
+        if problem is not None and self.local is not None:
+            self.console.say(f"step {copies.checkpoint.step} is read without copies: {problem}")
+            problem = self._read(Copies(None, copies.checkpoint))
+        return problem
+
+    def _read(self, copies: Copies) -> str | None:
+        problem, reader = "", CopyReader(copies)
         try:
             load(
                 {"app": self.state},
-                checkpoint_id=checkpoint.path,
+                storage_reader=reader,
                 planner=LenientPlanner(),
                 process_group=self.state.world.checkpoint_group,
             )
         except _LOAD_ERRORS as raised:
             problem = f"{type(raised).__name__}: {raised}"
-        if self.run.agreed(not problem):
-            return None
-        return problem or "it did not load on another rank"
+        finally:
+            copies.close()
+        if not self.run.agreed(not problem):
+            return problem or "it did not load on another rank"
+        if copies.local is not None:
+            self._say_where(reader)
+        return None
+
+    def _say_where(self, reader: CopyReader) -> None:
+        """Say how much all ranks together have read from where. Collective."""
+        read = torch.tensor([reader.from_copy, reader.from_checkpoint])
+        dist.all_reduce(read, group=self.state.world.checkpoint_group)
+        local, shared = (n / 2**30 for n in read.tolist())
+        self.console.say(
+            f"read {local:.3f} GiB from local copies, {shared:.3f} GiB from the checkpoint itself"
+        )

@@ -17,6 +17,7 @@ from typing import IO, TypeVar, cast
 import torch
 
 from orchestrator.checkpoint import FileEntry
+from orchestrator.trainer.step_copy import FileCopy, StepCopy
 
 # Hashed and written in parts that stay in the processor's cache between the two.
 _PART = 4 << 20
@@ -44,10 +45,11 @@ class Written:
 
 
 class Sink:
-    """A new file that hashes what is written to it."""
+    """A new file that hashes what is written to it, and hands it on to the node's own copy."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, copy: FileCopy | None = None) -> None:
         self._file = path.open("xb", buffering=_BUFFER)
+        self._copy = copy
         self._hash = hashlib.sha256()
         self.position = 0
         self.problem: OSError | None = None
@@ -63,6 +65,8 @@ class Sink:
             except OSError as problem:
                 self.problem = self.problem or problem
                 raise
+            if self._copy is not None:
+                self._copy.write(part)
         self.position += len(view)
         return len(view)
 
@@ -74,23 +78,27 @@ class Sink:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
+        if self._copy is not None:
+            self._copy.finish()
         return FileEntry(self.position, self._hash.hexdigest())
 
     def drop(self) -> None:
         """Close what has failed; a second error says nothing new."""
+        if self._copy is not None:
+            self._copy.drop()
         try:
             self._file.close()
         except OSError:
             return
 
 
-def write_file(folder: Path, plan: Plan) -> Written:
-    """Write one file.
+def write_file(folder: Path, plan: Plan, copy: StepCopy | None = None) -> Written:
+    """Write one file, and a ``copy`` of it.
 
     Raises:
         OSError: The disk refuses.
     """
-    sink = Sink(folder / plan.name)
+    sink = Sink(folder / plan.name, copy.file(plan.name) if copy is not None else None)
     try:
         spans = tuple(_write(sink, piece()) for piece in plan.pieces)
         return Written(plan.name, sink.close(), spans)
@@ -101,8 +109,12 @@ def write_file(folder: Path, plan: Plan) -> Written:
         raise
 
 
-def write_files(folder: Path, plans: Sequence[Plan], *, threads: int) -> list[Written]:
+def write_files(
+    folder: Path, plans: Sequence[Plan], *, threads: int, copy: StepCopy | None = None
+) -> list[Written]:
     """Write files, ``threads`` at once. The first error is raised once all threads have ended.
+
+    What goes wrong with a ``copy`` is no error; the copy says it.
 
     Raises:
         OSError: The disk refuses.
@@ -110,7 +122,7 @@ def write_files(folder: Path, plans: Sequence[Plan], *, threads: int) -> list[Wr
     if not plans:
         return []
     with ThreadPoolExecutor(min(threads, len(plans)), thread_name_prefix="fsdpq-write") as pool:
-        return list(pool.map(lambda plan: write_file(folder, plan), plans))
+        return list(pool.map(lambda plan: write_file(folder, plan, copy), plans))
 
 
 def share_out(items: Iterable[tuple[int, T]], *, shares: int) -> list[list[T]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_state_dict,
@@ -93,13 +94,17 @@ class AppState:
         self.skipped += skipped
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
 
-    def check_identity(self, folder: Path) -> None:
+    def check_identity(
+        self, folder: Path, reader: Callable[[Path], FileSystemReader] = FileSystemReader
+    ) -> None:
         """Refuse a checkpoint that was saved by another kind of training. Collective.
+
+        ``reader`` makes what reads it.
 
         Raises:
             SpecError: It was; on all ranks.
         """
-        saved = [saved_identity(folder) if self.world.rank == 0 else ""]
+        saved = [saved_identity(folder, reader) if self.world.rank == 0 else ""]
         dist.broadcast_object_list(saved, src=0, group=self.world.checkpoint_group)
         check_identity(saved[0], self.identity)
 

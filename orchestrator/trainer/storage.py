@@ -25,6 +25,8 @@ from torch.futures import Future
 from orchestrator.checkpoint import FileEntry
 from orchestrator.errors import CheckpointError
 from orchestrator.runtime.saving import ELSEWHERE
+from orchestrator.trainer.copying import beside
+from orchestrator.trainer.local_copy import LocalCopy
 from orchestrator.trainer.shards import Plan, Written, share_out, write_files
 
 Flat = dict[str, Any]
@@ -35,15 +37,18 @@ R = TypeVar("R")
 class ShardWriter(FileSystemWriter):
     """A storage writer of DCP's that writes this rank's files itself, while training waits."""
 
-    def __init__(self, folder: Path, *, files: int) -> None:
+    def __init__(self, folder: Path, *, files: int, local: LocalCopy | None = None) -> None:
         super().__init__(folder, thread_count=files)
         self.known: dict[str, FileEntry] = {}
+        self._local = local
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write the items of ``plan``."""
         rows = rows_of(plan, files=self.thread_count)
         plans = [Plan(row.name, [_piece(planner, item) for item in row.items]) for row in rows]
-        written = write_files(Path(self.path), plans, threads=self.thread_count)
+        nbytes = sum(item.tensor_storage_size() or 0 for item in plan.items)
+        with beside(self._local, Path(self.path), nbytes=nbytes) as copy:
+            written = write_files(Path(self.path), plans, threads=self.thread_count, copy=copy)
         self.known |= {file.name: file.entry for file in written}
         done: Future[list[WriteResult]] = Future()
         done.set_result(results(rows, written))

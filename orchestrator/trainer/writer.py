@@ -11,6 +11,7 @@ from pathlib import Path
 
 from orchestrator.errors import CheckpointError
 from orchestrator.trainer.host_memory import HostMemory, Region
+from orchestrator.trainer.local_copy import LocalCopy
 from orchestrator.trainer.shards import Written
 from orchestrator.trainer.writing import READY, Answer, Order
 
@@ -25,7 +26,8 @@ _END_S = 5.0
 class Writer:
     """A process that writes what lies in ``memory``, ``threads`` files at once."""
 
-    def __init__(self, memory: HostMemory, *, threads: int) -> None:
+    def __init__(self, memory: HostMemory, *, threads: int, local: LocalCopy | None = None) -> None:
+        self._local = local
         self._rank, theirs = Pipe()
         words = [str(theirs.fileno()), str(memory.file), str(memory.nbytes), str(threads)]
         self.process = subprocess.Popen(  # noqa: S603 - this Python, and numbers of ours
@@ -60,7 +62,7 @@ class Writer:
                 ended, so that it writes no more.
         """
         try:
-            self._rank.send(Order(folder, files))
+            self._rank.send(Order(folder, files, self._local))
         except OSError:
             raise CheckpointError(self._last_word()) from None
         answer = self._hear(timeout_s)

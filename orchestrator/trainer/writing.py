@@ -17,7 +17,9 @@ from pathlib import Path
 
 import torch
 
+from orchestrator.trainer.copying import beside
 from orchestrator.trainer.host_memory import HostMemory, Region
+from orchestrator.trainer.local_copy import LocalCopy
 from orchestrator.trainer.shards import Piece, Plan, Written, write_files
 
 READY = "ready"
@@ -31,6 +33,7 @@ class Order:
 
     folder: Path
     files: Sequence[tuple[str, Sequence[Region | bytes]]]
+    local: LocalCopy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +72,17 @@ def serve(rank: Connection, memory: HostMemory, *, threads: int) -> None:
 def _obey(rank: Connection, memory: HostMemory, order: Order, threads: int) -> None:
     try:
         plans = [_plan(memory, name, pieces) for name, pieces in order.files]
-        answer = Answer(write_files(order.folder, plans, threads=threads))
+        with beside(order.local, order.folder, nbytes=_size(order)) as copy:
+            answer = Answer(write_files(order.folder, plans, threads=threads, copy=copy))
     except Exception as problem:  # the rank has to hear of whatever it is
         answer = Answer(problem=f"{type(problem).__name__}: {problem}")
     with contextlib.suppress(OSError):
         rank.send(answer)
+
+
+def _size(order: Order) -> int:
+    pieces = [piece for _, pieces in order.files for piece in pieces]
+    return sum(len(one) if isinstance(one, bytes) else one.nbytes for one in pieces)
 
 
 def _plan(memory: HostMemory, name: str, pieces: Sequence[Region | bytes]) -> Plan:

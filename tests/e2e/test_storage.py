@@ -18,6 +18,7 @@ from torch.distributed.checkpoint.state_dict_saver import save  # noqa: E402
 
 from orchestrator.trainer.host_memory import HostMemory, available, lack, lay_out  # noqa: E402
 from orchestrator.trainer.shards import Plan, Sink, share_out, write_file, write_files  # noqa: E402
+from orchestrator.trainer.step_copy import FileCopy  # noqa: E402
 from orchestrator.trainer.storage import ShardWriter  # noqa: E402
 
 pytestmark = pytest.mark.e2e
@@ -97,8 +98,8 @@ def test_no_thread_loses_its_error(
     """DCP's own writer does: only the error of its first thread counts."""
     plain = Sink.__init__
 
-    def make(self: Sink, path: Path) -> None:
-        plain(self, path)
+    def make(self: Sink, path: Path, copy: FileCopy | None = None) -> None:
+        plain(self, path, copy)
         if path.name == f"file-{bad}":
             self._file.close()
             self._file = FullDisk(1000)  # type: ignore[assignment]

@@ -1,7 +1,7 @@
 """The `train:` part of a job file."""
 
 from orchestrator.spec.train.batch import check_batch, fits, mesh_shape
-from orchestrator.spec.train.checkpoint import CheckpointSpec
+from orchestrator.spec.train.checkpoint import CheckpointSpec, check_local_copy
 from orchestrator.spec.train.data import DataSpec, EvalSpec, SourceSpec, SourcesSpec
 from orchestrator.spec.train.mesh import MeshSpec
 from orchestrator.spec.train.metrics import MetricsSpec, WandbSpec
@@ -25,6 +25,7 @@ __all__ = [
     "TrainSpec",
     "WandbSpec",
     "check_batch",
+    "check_local_copy",
     "fits",
     "load_train",
     "mesh_shape",

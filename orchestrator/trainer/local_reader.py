@@ -1,0 +1,189 @@
+"""Loads a checkpoint from the node's own copies where they are what was published.
+
+A rank opens and hashes the copies of those files that it reads anyway; what is not there, or not
+the same, it reads from the checkpoint. Files that were not verified when the checkpoint was chosen,
+because some node said that it has a copy, are verified here before they count, if any rank reads
+them: each by one rank, as DCP's plan passes through rank 0.
+"""
+
+import contextlib
+import hashlib
+import io
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import IO, cast
+
+from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemReader
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
+from torch.futures import Future
+
+from orchestrator.checkpoint import Checkpoint, Manifest, damage, read_manifest
+from orchestrator.errors import CheckpointError
+from orchestrator.trainer.copying import tell
+from orchestrator.trainer.local_copy import LocalCopy
+
+_HASH_THREADS = 4
+
+
+def holder(
+    local: LocalCopy | None, *, first: bool
+) -> Callable[[Checkpoint], frozenset[str]] | None:
+    """Return what says which files this node has; None without copies.
+
+    The ``first`` rank of a node speaks for all of it.
+    """
+    if local is None:
+        return None
+    return lambda checkpoint: _held(local, checkpoint) if first else frozenset()
+
+
+def _held(local: LocalCopy, checkpoint: Checkpoint) -> frozenset[str]:
+    """Return which files of ``checkpoint`` this node seems to have a copy of; nothing is read.
+
+    Raises:
+        OSError: The manifest cannot be read.
+        CheckpointError: It is damaged.
+    """
+    files = read_manifest(checkpoint.path).files
+    return local.has(checkpoint.step, {name: entry.size for name, entry in files.items()})
+
+
+class Copies:
+    """The copies of the files of one checkpoint that this rank has found to be right.
+
+    Without a ``local`` folder there are none.
+    """
+
+    def __init__(self, local: LocalCopy | None, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self.local = local
+        self._known: dict[str, IO[bytes] | None] = {}
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The checkpoint's; it is the judge of all copies.
+
+        Raises:
+            OSError: It cannot be read.
+            CheckpointError: It is damaged.
+        """
+        return read_manifest(self.checkpoint.path)
+
+    def look(self, names: Collection[str]) -> None:
+        """Look for ``names``, and hash what is there.
+
+        Raises:
+            OSError: The manifest cannot be read.
+            CheckpointError: It is damaged.
+        """
+        if self.local is None:
+            return
+        new = sorted(set(names) - set(self._known))
+        with ThreadPoolExecutor(_HASH_THREADS) as pool:
+            self._known |= dict(zip(new, pool.map(self._find, new), strict=True))
+
+    def get(self, name: str) -> IO[bytes] | None:
+        """Return the open copy of ``name``, None if there is none that is right."""
+        return self._known.get(name)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._known.values():
+            if file is not None:
+                file.close()
+        self._known = {}
+
+    def _find(self, name: str) -> IO[bytes] | None:
+        step, entry = self.checkpoint.step, self.manifest.files.get(name)
+        if entry is None or self.local is None:
+            return None
+        found = self.local.find(step, name, size=entry.size)
+        right = next((file for file in found if _digest(file) == entry.sha256), None)
+        for file in found:
+            if file is not right:
+                file.close()
+        if found and right is None:
+            tell(f"the local copy of {name} of step {step} is not what was published")
+        return right
+
+
+class CopyReader(FileSystemReader):
+    """DCP's reader, which prefers ``copies``.
+
+    Attributes:
+        from_copy: Bytes that were read from copies.
+        from_checkpoint: Bytes that were read from the checkpoint itself.
+    """
+
+    def __init__(self, copies: Copies) -> None:
+        super().__init__(copies.checkpoint.path)
+        self.fs = _CopiesFirst(copies.get)
+        self.from_copy = self.from_checkpoint = 0
+        self._copies = copies
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """Find the copies of what ``plan`` reads; tell rank 0 what is left to the checkpoint."""
+        sizes = self._sizes(plan)
+        self._copies.look(sizes)
+        left = [name for name in sizes if self._copies.get(name) is None]
+        self.from_checkpoint = sum(sizes[name] for name in left)
+        self.from_copy = sum(sizes.values()) - self.from_checkpoint
+        return replace(plan, storage_data=left)
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """Share out what has to be verified before it counts."""
+        read = {name for plan in plans for name in plan.storage_data}
+        doubtful = sorted(read & self._copies.checkpoint.unverified)
+        return [
+            replace(plan, storage_data=doubtful[number :: len(plans)])
+            for number, plan in enumerate(plans)
+        ]
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Verify this rank's share, then read.
+
+        Raises:
+            CheckpointError: The checkpoint is damaged.
+        """
+        if names := plan.storage_data:
+            folder, manifest = self._copies.checkpoint.path, self._copies.manifest
+            if problem := damage(folder, manifest, hashes=True, names=names):
+                raise CheckpointError(problem)
+        return super().read_data(plan, planner)
+
+    def _sizes(self, plan: LoadPlan) -> Mapping[str, int]:
+        """Return the files that ``plan`` reads, and how many bytes of each."""
+        sizes: dict[str, int] = {}
+        for item in plan.items:
+            where = self.storage_data[item.storage_index]
+            sizes[where.relative_path] = sizes.get(where.relative_path, 0) + where.length
+        return sizes
+
+
+class _CopiesFirst(FileSystem):
+    """Opens a copy where there is one."""
+
+    def __init__(self, copy_of: Callable[[str], IO[bytes] | None]) -> None:
+        self._copy_of = copy_of
+
+    @contextlib.contextmanager
+    def create_stream(self, path: str | Path, mode: str) -> Iterator[io.IOBase]:  # type: ignore[override]
+        """Give the copy of ``path``, or ``path`` itself."""
+        copy = self._copy_of(Path(path).name)
+        if copy is None or mode != "rb":
+            with super().create_stream(path, mode) as stream:
+                yield stream
+            return
+        copy.seek(0)
+        yield cast(io.IOBase, copy)
+
+
+def _digest(file: IO[bytes]) -> str:
+    try:
+        file.seek(0)
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+    except OSError:
+        return ""

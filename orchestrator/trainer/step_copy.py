@@ -1,0 +1,83 @@
+"""Takes a copy of the files that a rank writes in a save. A problem ends the copy alone."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import IO
+
+from orchestrator.trainer import own_folder
+
+# Until it is whole. After that only the hash in the manifest says that it still is.
+_PART = ".part"
+
+
+class StepCopy:
+    """Takes the files of one save of this rank. Used by several threads."""
+
+    def __init__(self, folder: int | None = None, problem: str = "") -> None:
+        self.problem = problem
+        self._folder = folder
+
+    def file(self, name: str) -> "FileCopy":
+        """Return what takes a copy of the file ``name``."""
+        return FileCopy(self, self._folder, name)
+
+    def close(self) -> str:
+        """Let go of the folder; return what went wrong, empty if nothing did."""
+        if self._folder is not None:
+            os.close(self._folder)
+        self._folder = None
+        return self.problem
+
+
+class FileCopy:
+    """Takes what is written to one file. The first problem of a save ends all its copies."""
+
+    def __init__(self, step: StepCopy, folder: int | None, name: str) -> None:
+        self._step, self._folder, self._name = step, folder, name
+        self._file: IO[bytes] | None = None
+        if folder is None or step.problem:
+            return
+        with self._noting():
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name + _PART, dir_fd=folder)
+            self._file = own_folder.new_file(name + _PART, within=folder)
+
+    def write(self, part: memoryview) -> None:
+        """Write all of ``part``, unless something went wrong before."""
+        if self._file is None:
+            return
+        if self._step.problem:
+            self.drop()
+            return
+        with self._noting():
+            while part:
+                part = part[self._file.write(part) :]
+
+    def finish(self) -> None:
+        """Give the file its name: it is whole."""
+        if self._file is None:
+            return
+        with self._noting():
+            self._file.close()
+            here = {"src_dir_fd": self._folder, "dst_dir_fd": self._folder}
+            os.replace(self._name + _PART, self._name, **here)
+            self._file = None
+
+    def drop(self) -> None:
+        """Remove what is there of it."""
+        file, self._file = self._file, None
+        if file is None:
+            return
+        with contextlib.suppress(OSError):
+            file.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._name + _PART, dir_fd=self._folder)
+
+    @contextlib.contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as problem:
+            self._step.problem = self._step.problem or problem.strerror or str(problem)
+            self.drop()
