@@ -2,6 +2,7 @@
 
 python -m tests.tagged --ranks 2 --steps 100 --every 3 [--numbers 100000] [--blocking-every 10]
     [--mode async] [--keep 4] [--slow-copy-s 0.1] [--unguarded] [--step-s 0.01] [--timeout-s 60]
+    [--local FOLDER] [--stuck-copy-at 3]
 """
 
 import argparse
@@ -11,6 +12,7 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
 
 from orchestrator import runtime
 from orchestrator.runtime import Run
@@ -30,6 +32,8 @@ def main() -> None:
     parser.add_argument("--slow-copy-s", type=float, default=0.0, help="the copy takes longer")
     parser.add_argument("--unguarded", action="store_true", help="the optimizer does not wait")
     parser.add_argument("--no-room", action="store_true", help="rank 1's node lacks memory")
+    parser.add_argument("--local", help="keep copies there")
+    parser.add_argument("--stuck-copy-at", type=int, help="the copy of this step never ends")
     parser.add_argument("--step-s", type=float, default=0.0, help="a step takes longer")
     args = parser.parse_args()
     sys.exit(_launch(args))
@@ -97,7 +101,9 @@ def _train(run: Run, args: argparse.Namespace) -> None:
     import torch.distributed as dist
 
     from orchestrator.spec.train import CheckpointSpec
-    from orchestrator.trainer import background, snapshot
+    from orchestrator.trainer import background, snapshot, step_copy
+    from orchestrator.trainer.local_copy import local_copy_of
+    from orchestrator.trainer.local_reader import holder
     from orchestrator.trainer.metrics import Console
     from orchestrator.trainer.saver import Saver
     from tests import tagged_state as tagged
@@ -111,8 +117,11 @@ def _train(run: Run, args: argparse.Namespace) -> None:
         background.BackgroundSaver.lack = lambda self: "no room"  # type: ignore[method-assign]
     state = tagged.make_state(args.numbers, device=torch.device("cpu"))
     spec = CheckpointSpec(mode=args.mode, every_steps=args.every, keep_last=args.keep, writers=2)
-    saver = Saver(run, state, spec, Console(quiet=run.env.rank != 0), timeout_s=args.timeout_s)
-    checkpoint = run.resume()
+    console, local = Console(quiet=run.env.rank != 0), local_copy_of(args.local, run.env)
+    saver = Saver(run, state, spec, console, timeout_s=args.timeout_s, local=local)
+    if args.stuck_copy_at:
+        _get_stuck(step_copy.FileCopy, lambda: bool(state.step == args.stuck_copy_at))
+    checkpoint = run.resume(held=holder(local, first=run.env.local_rank == 0))
     if checkpoint:
         saver.load(checkpoint)
     saver.prepare()
@@ -132,8 +141,21 @@ def _train(run: Run, args: argparse.Namespace) -> None:
         saver.save(reason="end")
         run.finished(step=state.step)
     saver.close()
+    saver.forget_copies()
     dist.barrier()
     dist.destroy_process_group()
+
+
+def _get_stuck(kind: type, now: Callable[[], bool]) -> None:
+    """Let the copy of a file stop after its first part."""
+    plain = kind.write  # type: ignore[attr-defined]
+
+    def write(self: object, part: memoryview) -> None:
+        plain(self, part)
+        while now():
+            time.sleep(1)
+
+    kind.write = write  # type: ignore[attr-defined]
 
 
 def _slow_down(kind: type, seconds: float) -> None:

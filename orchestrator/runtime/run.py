@@ -75,7 +75,14 @@ def _attach(ranks: Agreement | None) -> "Run":
 
 
 class Run:
-    """One worker's view of its run. Methods marked "collective" must be called by all ranks."""
+    """One worker's view of its run. Methods marked "collective" must be called by all ranks.
+
+    Attributes:
+        env: Its place.
+        step: Completed steps, as this rank last said.
+        own_s: For how long each rank was busy by itself with the step before the last vote, as it
+            said there; empty if they did not say.
+    """
 
     def __init__(
         self,
@@ -87,6 +94,7 @@ class Run:
     ) -> None:
         self.env = env
         self.step = 0
+        self.own_s: tuple[float, ...] = ()
         self._board = board
         self._pulse = pulse or Pulse(env)
         alone = Alone() if env.world_size == 1 else ranks
@@ -308,7 +316,11 @@ class Run:
         return Notice("CANCEL", time.time(), "mark") if self.env.run.cancelled.exists() else None
 
     def should_stop(
-        self, *, timeout_s: float = 600.0, term_timeout_s: float = 10.0
+        self,
+        *,
+        timeout_s: float = 600.0,
+        term_timeout_s: float = 10.0,
+        own_s: float | None = None,
     ) -> Notice | None:
         """Return the notice for which all ranks stop after this step, or None. Collective.
 
@@ -319,6 +331,8 @@ class Run:
             timeout_s: How long to wait for the other ranks. Longer than `hang.min_s`, so that by
                 then the stacks of a rank that does not come have been written.
             term_timeout_s: The same after a SIGTERM, when there is little time left to save.
+            own_s: How long this rank was busy with the step by itself; on all ranks or on none.
+                The vote carries it, and afterwards `own_s` has that of every rank.
 
         Raises:
             VoteError: The ranks did not come together in time.
@@ -333,9 +347,11 @@ class Run:
         due = pacer is not None and pacer.due(self.step)
         ranks, began = self._need_ranks("should_stop"), time.monotonic()
         saves = self._saves
-        most, any_due, lost, busy = ranks.maximum(
-            [encode(own), int(due), int(saves.lost), int(saves.busy)], timeout_s=wait_s
+        most, any_due, lost, busy, *times = ranks.maximum(
+            [encode(own), int(due), int(saves.lost), int(saves.busy), *self._times(own_s)],
+            timeout_s=wait_s,
         )
+        self.own_s = tuple(time_us / 1e6 for time_us in times)
         self._pulse.voted(time.monotonic() - began)
         self._due, self._saving = bool(any_due), bool(busy)
         agreed = own if own is not None and encode(own) == most else decode(most)
@@ -345,6 +361,17 @@ class Run:
             self.settle()
         self._clock.go()
         return agreed
+
+    def _times(self, own_s: float | None) -> list[int]:
+        """Return a place for each rank, with the microseconds of this one in its own.
+
+        The vote is a maximum, so after it all of them are filled.
+        """
+        if own_s is None:
+            return []
+        times = [0] * self.env.world_size
+        times[self.env.rank] = round(own_s * 1e6)
+        return times
 
     def checkpoint_due(
         self, step: int, *, mtbf_s: float = MTBF_S, max_interval_s: float = MAX_INTERVAL_S

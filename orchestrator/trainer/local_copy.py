@@ -181,7 +181,11 @@ class LocalCopy:
 
     def remove(self) -> None:
         """Remove the run's folder: memory must not be held for a run that has ended."""
-        with contextlib.suppress(OSError), outer_folder(self.directory) as outer:
+        with (
+            contextlib.suppress(OSError),
+            outer_folder(self.directory) as outer,
+            own_folder(self.name, within=outer),
+        ):
             remove([self.name], within=outer)
 
     # -- reading -------------------------------------------------------------------------------
@@ -191,11 +195,12 @@ class LocalCopy:
 
         They are open, so that what is checked is what is read. Empty where there is none.
         """
-        return [
-            open_file(name, within=copy)
-            for copy in self._copies(step)
-            if size_of(name, within=copy) == size
-        ]
+        found: list[IO[bytes]] = []
+        for copy in self._copies(step):
+            if size_of(name, within=copy) == size:
+                with contextlib.suppress(OSError):
+                    found.append(open_file(name, within=copy))
+        return found
 
     def has(self, step: int, sizes: dict[str, int]) -> frozenset[str]:
         """Return those of the files of ``step`` that are here in their size. Nothing is read."""

@@ -16,6 +16,7 @@ from orchestrator.trainer.local_copy import local_copy_of
 from orchestrator.trainer.local_reader import holder
 from orchestrator.trainer.metrics import Console, MetricsLog, finite
 from orchestrator.trainer.mirror import Mirror
+from orchestrator.trainer.pace import summary
 from orchestrator.trainer.saver import Saver
 from orchestrator.trainer.sources import NoticeError, open_data, remember, what_changed
 from orchestrator.trainer.startup import Startup, process_started_at
@@ -125,6 +126,7 @@ def _loop(
     meter = Meter.of(training.model, spec, training.world)
     first = state.step
     notice = _notice(run, spec)
+    ranks: dict[str, Any] = {}
     ended = time.perf_counter()
     while notice is None and state.step < spec.steps:
         started, position = time.perf_counter(), state.position
@@ -137,7 +139,7 @@ def _loop(
             line.update(_evaluate(run, spec, evaluator, console))
             ended = time.perf_counter()  # its seconds are its own, and block nothing
         if log:
-            log.write(**line, **cost, blocked_s=blocked_s, **saver.news())
+            log.write(**line, **cost, blocked_s=blocked_s, **ranks, **saver.news())
             console.step(line)
         if state.step == first + 1:
             startup.mark("first_step")
@@ -149,7 +151,8 @@ def _loop(
                 console.say(describe_compilation())
             saver.prepare()
         collect(state.step)
-        notice = _notice(run, spec)
+        notice = _notice(run, spec, result.own_s)
+        ranks = summary(run.own_s, step=state.step)
         if notice is None and state.step < spec.steps and saver.due():
             saver.save_soon(reason="interval")
     return notice if state.step < spec.steps else None
@@ -165,9 +168,9 @@ def _evaluate(run: Run, spec: TrainSpec, evaluator: Evaluator, console: Console)
     return {"eval": found}
 
 
-def _notice(run: Run, spec: TrainSpec) -> Notice | None:
+def _notice(run: Run, spec: TrainSpec, own_s: float | None = None) -> Notice | None:
     wait = spec.timeouts_s
-    return run.should_stop(timeout_s=wait.vote, term_timeout_s=wait.term_vote)
+    return run.should_stop(timeout_s=wait.vote, term_timeout_s=wait.term_vote, own_s=own_s)
 
 
 def _line(

@@ -7,7 +7,9 @@ or gradient was not finite; those of such a step are null. `mfu`, `peak_memory_g
 `peak_reserved_gib` are rank 0's (see utilization.py), and null without a GPU. The first line
 after a save was published has `save`: its step, bytes, seconds, and for how many of them it blocked
 the training. A line after whose step the loss was measured on the validation set has `eval`: the
-step, loss, perplexity, tokens and seconds.
+step, loss, perplexity, tokens and seconds. `ranks` says of the step before, if that was in the same
+attempt and there are several ranks: which of them was busy with it by itself for longest, for how
+long, and what the median is (see pace.py for what that is and is not).
 
 A killed attempt may have logged steps after its last checkpoint; they are trained and logged again,
 so the same step can stand here twice, under two attempts. The later attempt is the true one.

@@ -61,7 +61,7 @@ def make(name: str, *, within: int) -> bool:
 
 def names_in(folder: int) -> list[str]:
     """Return what lies in the folder."""
-    return os.listdir(folder)  # noqa: PTH208 - a descriptor
+    return os.listdir(folder)
 
 
 def remove(names: Iterable[str], *, within: int) -> None:

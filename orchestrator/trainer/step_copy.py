@@ -60,8 +60,9 @@ class FileCopy:
             return
         with self._noting():
             self._file.close()
-            here = {"src_dir_fd": self._folder, "dst_dir_fd": self._folder}
-            os.replace(self._name + _PART, self._name, **here)
+            os.rename(
+                self._name + _PART, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder
+            )
             self._file = None
 
     def drop(self) -> None:

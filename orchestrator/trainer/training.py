@@ -22,6 +22,7 @@ from orchestrator.trainer.identity import identify
 from orchestrator.trainer.loader import Loader, check_vocabulary
 from orchestrator.trainer.mixture import Order, order_of
 from orchestrator.trainer.model import Say, build_model
+from orchestrator.trainer.pace import Stopwatch
 from orchestrator.trainer.parity import check_parity
 from orchestrator.trainer.randomness import seed_all
 from orchestrator.trainer.schedule import lr_factor
@@ -39,6 +40,7 @@ class Result:
         lr: The learning rate of the step.
         skipped: Loss or gradient was not finite, and the update was left out.
         data_wait_s: How long this rank waited for its samples.
+        own_s: How long it was busy by itself, see `pace`.
     """
 
     loss: float
@@ -46,6 +48,7 @@ class Result:
     lr: float
     skipped: bool = False
     data_wait_s: float = 0.0
+    own_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,7 @@ def train_step(training: Training) -> Result:
         FloatingPointError: Loss or gradient is no longer finite; nothing was changed.
     """
     spec, state = training.spec, training.state
+    watch = Stopwatch.start(on_gpu=training.world.device.type == "cuda")
     loss, data_wait_s = _accumulate(training)
     norm = _clip(training)
     totals = torch.stack((loss, (~norm.isfinite()).double()))
@@ -144,9 +148,10 @@ def train_step(training: Training) -> Result:
     bad = ~totals[0].isfinite() | (totals[1] > 0)
     lr = float(state.scheduler.get_last_lr()[0])
     step_unless(bad, state.optimizer)
+    own_s = watch.read(waited_s=data_wait_s)
     # The first time that the processor waits for the GPU: by now the whole step is in its queue.
     values = torch.stack((totals[0], norm.double(), bad.double())).tolist()
-    result = Result(values[0], values[1], lr, bool(values[2]), data_wait_s)
+    result = Result(values[0], values[1], lr, bool(values[2]), data_wait_s, own_s)
     if result.skipped:
         _check_policy(result, spec, state)
     state.count_skipped(skipped=result.skipped)
