@@ -27,9 +27,9 @@ from orchestrator.trainer.metrics import Console  # noqa: E402
 from orchestrator.trainer.saver import Saver  # noqa: E402
 from orchestrator.trainer.world import World, connect  # noqa: E402
 
-from .ranks import config
-from .test_background_saves import assert_sound, job, until
-from .test_trainer import MakeJob, make_job, wait_until_gone
+from .ranks import config  # noqa: E402
+from .test_background_saves import assert_sound, job, until  # noqa: E402
+from .test_trainer import MakeJob, make_job, wait_until_gone  # noqa: E402
 
 __all__ = ["job", "make_job"]
 

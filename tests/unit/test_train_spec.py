@@ -1,11 +1,17 @@
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
 from orchestrator.errors import SpecError
-from orchestrator.spec.train import TrainSpec, check_batch, load_train, mesh_shape
+from orchestrator.spec.train import (
+    TrainSpec,
+    check_batch,
+    check_local_copy,
+    load_train,
+    mesh_shape,
+)
 
 SMALLEST: dict[str, Any] = {
     "model": {"config": {"model_type": "llama"}},
@@ -36,6 +42,17 @@ def test_checkpoints_when_they_are_worth_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "place", ["/scratch/runs/llama", "/scratch/runs/./llama/", "/scratch/runs/llama/x"]
+)
+def test_a_local_copy_in_the_run_directory(tmp_path: Path, place: str) -> None:
+    spec = load_train(write(tmp_path, checkpoint={"local_copy": place}))
+    with pytest.raises(SpecError, match=r"train\.checkpoint\.local_copy: .* /scratch/runs/llama,"):
+        check_local_copy(spec.checkpoint.local_copy, PurePosixPath("/scratch/runs/llama"))
+    check_local_copy(spec.checkpoint.local_copy, PurePosixPath("/scratch/runs/llama-2"))
+    check_local_copy(None, PurePosixPath("/scratch/runs/llama"))
+
+
+@pytest.mark.parametrize(
     ("changes", "text"),
     [
         ({"stepz": 3}, "is no key here"),
@@ -50,6 +67,12 @@ def test_checkpoints_when_they_are_worth_it(tmp_path: Path) -> None:
         ({"checkpoint": {"every_steps": 10.0}}, "or auto"),
         ({"checkpoint": {"every_steps": "often"}}, r"or auto \(given: 'often'\)"),
         ({"checkpoint": {"mtbf_s": 0}}, "mtbf_s"),
+        ({"checkpoint": {"local_copy": "ckpt"}}, r"local_copy: must be an absolute .*'ckpt'"),
+        ({"checkpoint": {"local_copy": "/dev/shm/../x"}}, "local_copy: must be an absolute path"),
+        ({"checkpoint": {"local_copy": "/"}}, "local_copy: must be an absolute path"),
+        ({"checkpoint": {"local_copy": 7}}, "local_copy: must be an absolute path"),
+        ({"checkpoint": {"local_copy": "/local/$USER"}}, "no variable is expanded"),
+        ({"checkpoint": {"local_copy": "/a\nb"}}, "control character"),
         ({"checkpoint": {"max_interval_s": -1}}, "max_interval_s"),
         ({"lr": 0}, "lr"),
         ({"data": {"text_files": [], "seq_len": 32}}, "text_files"),
