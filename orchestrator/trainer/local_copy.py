@@ -44,7 +44,7 @@ def folder_name(run: Path, *, user: int) -> str:
     """Return what the folder of the run directory ``run`` is called. Pure.
 
     >>> folder_name(Path("/scratch/runs/llama 8b"), user=1000)
-    'fsdpq-1000-llama-8b-44e9a1b1bbb9'
+    'fsdpq-1000-llama-8b-946e0a3126c5'
     """
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", run.name)[:64]
     digest = blake2b(os.fsencode(run), digest_size=6).hexdigest()

@@ -17,11 +17,11 @@ from typing import IO, TypeVar, cast
 import torch
 
 from orchestrator.checkpoint import FileEntry
+from orchestrator.trainer.direct import open_new
 from orchestrator.trainer.step_copy import FileCopy, StepCopy
 
 # Hashed and written in parts that stay in the processor's cache between the two.
 _PART = 4 << 20
-_BUFFER = 1 << 20
 
 T = TypeVar("T")
 Piece = Callable[[], torch.Tensor | bytes]
@@ -45,10 +45,13 @@ class Written:
 
 
 class Sink:
-    """A new file that hashes what is written to it, and hands it on to the node's own copy."""
+    """A new file that hashes what is written to it, and hands it on to the node's own copy.
 
-    def __init__(self, path: Path, copy: FileCopy | None = None) -> None:
-        self._file = path.open("xb", buffering=_BUFFER)
+    ``direct`` is past the page cache.
+    """
+
+    def __init__(self, path: Path, copy: FileCopy | None = None, *, direct: bool = False) -> None:
+        self._file = open_new(path, direct=direct)
         self._copy = copy
         self._hash = hashlib.sha256()
         self.position = 0
@@ -92,13 +95,16 @@ class Sink:
             return
 
 
-def write_file(folder: Path, plan: Plan, copy: StepCopy | None = None) -> Written:
-    """Write one file, and a ``copy`` of it.
+def write_file(
+    folder: Path, plan: Plan, copy: StepCopy | None = None, *, direct: bool = False
+) -> Written:
+    """Write one file, and a ``copy`` of it; ``direct`` is past the page cache, where that can be.
 
     Raises:
         OSError: The disk refuses.
     """
-    sink = Sink(folder / plan.name, copy.file(plan.name) if copy is not None else None)
+    beside = copy.file(plan.name, direct=direct) if copy is not None else None
+    sink = Sink(folder / plan.name, beside, direct=direct)
     try:
         spans = tuple(_write(sink, piece()) for piece in plan.pieces)
         return Written(plan.name, sink.close(), spans)
@@ -110,7 +116,12 @@ def write_file(folder: Path, plan: Plan, copy: StepCopy | None = None) -> Writte
 
 
 def write_files(
-    folder: Path, plans: Sequence[Plan], *, threads: int, copy: StepCopy | None = None
+    folder: Path,
+    plans: Sequence[Plan],
+    *,
+    threads: int,
+    direct: bool = False,
+    copy: StepCopy | None = None,
 ) -> list[Written]:
     """Write files, ``threads`` at once. The first error is raised once all threads have ended.
 
@@ -122,7 +133,7 @@ def write_files(
     if not plans:
         return []
     with ThreadPoolExecutor(min(threads, len(plans)), thread_name_prefix="fsdpq-write") as pool:
-        return list(pool.map(lambda plan: write_file(folder, plan, copy), plans))
+        return list(pool.map(lambda plan: write_file(folder, plan, copy, direct=direct), plans))
 
 
 def share_out(items: Iterable[tuple[int, T]], *, shares: int) -> list[list[T]]:

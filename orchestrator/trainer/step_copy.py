@@ -3,9 +3,9 @@
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import IO
+from pathlib import Path
 
-from orchestrator.trainer import own_folder
+from orchestrator.trainer.direct import NewFile, open_new
 
 # Until it is whole. After that only the hash in the manifest says that it still is.
 _PART = ".part"
@@ -18,9 +18,9 @@ class StepCopy:
         self.problem = problem
         self._folder = folder
 
-    def file(self, name: str) -> "FileCopy":
-        """Return what takes a copy of the file ``name``."""
-        return FileCopy(self, self._folder, name)
+    def file(self, name: str, *, direct: bool = False) -> "FileCopy":
+        """Return what takes a copy of the file ``name``; ``direct`` is past the page cache."""
+        return FileCopy(self, self._folder, name, direct=direct)
 
     def close(self) -> str:
         """Let go of the folder; return what went wrong, empty if nothing did."""
@@ -33,15 +33,16 @@ class StepCopy:
 class FileCopy:
     """Takes what is written to one file. The first problem of a save ends all its copies."""
 
-    def __init__(self, step: StepCopy, folder: int | None, name: str) -> None:
+    def __init__(self, step: StepCopy, folder: int | None, name: str, *, direct: bool) -> None:
         self._step, self._folder, self._name = step, folder, name
-        self._file: IO[bytes] | None = None
+        self._file: NewFile | None = None
         if folder is None or step.problem:
             return
         with self._noting():
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name + _PART, dir_fd=folder)
-            self._file = own_folder.new_file(name + _PART, within=folder)
+            # The folder that was looked at, wherever its name leads by now.
+            self._file = open_new(Path(f"/proc/self/fd/{folder}", name + _PART), direct=direct)
 
     def write(self, part: memoryview) -> None:
         """Write all of ``part``, unless something went wrong before."""
@@ -51,14 +52,14 @@ class FileCopy:
             self.drop()
             return
         with self._noting():
-            while part:
-                part = part[self._file.write(part) :]
+            self._file.write(part)
 
     def finish(self) -> None:
         """Give the file its name: it is whole."""
         if self._file is None:
             return
         with self._noting():
+            self._file.flush()
             self._file.close()
             os.rename(
                 self._name + _PART, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder

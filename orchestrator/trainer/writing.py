@@ -73,7 +73,8 @@ def _obey(rank: Connection, memory: HostMemory, order: Order, threads: int) -> N
     try:
         plans = [_plan(memory, name, pieces) for name, pieces in order.files]
         with beside(order.local, order.folder, nbytes=_size(order)) as copy:
-            answer = Answer(write_files(order.folder, plans, threads=threads, copy=copy))
+            written = write_files(order.folder, plans, threads=threads, direct=True, copy=copy)
+            answer = Answer(written)
     except Exception as problem:  # the rank has to hear of whatever it is
         answer = Answer(problem=f"{type(problem).__name__}: {problem}")
     with contextlib.suppress(OSError):

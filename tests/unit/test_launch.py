@@ -58,6 +58,11 @@ def test_the_reference_trainer_gets_its_part_of_the_job(here: Path) -> None:
     data = json.loads(files["train.json"])
     assert data["steps"] == 30
     assert data["data"]["text_files"] == [str(here / "x")]
+    train["checkpoint"] = {"local_copy": str(here / "runs")}
+    run = prepare(here, script=None, train=train).layout.root
+    train["checkpoint"] = {"local_copy": str(run / "copies")}
+    with pytest.raises(SpecError, match=r"local_copy: .* lies in the run directory"):
+        prepare(here, script=None, train=train)
 
 
 def test_the_shard_groups_of_hsdp_are_settled_from_the_gpus_of_a_node(here: Path) -> None:

@@ -153,8 +153,8 @@ def test_a_copy_is_read_in_place_of_the_file(local: LocalCopy) -> None:
     say = holder(local, first=True)
     assert say is not None
     assert say(checkpoint) == {NAME}
-    modes = {path.stat().st_mode & 0o777 for path in (folder(local), *folder(local).rglob("*"))}
-    assert modes == {0o700, 0o600}
+    folders = (local.directory, folder(local), folder(local) / "step-40.3")
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}
 
 
 def test_ranks_that_do_not_speak_for_their_node(local: LocalCopy) -> None:
@@ -254,15 +254,16 @@ def test_a_full_node_fails_no_save(
         def close(self) -> None:
             pass
 
-    plain = step_copy.own_folder.new_file
+    plain = step_copy.open_new
 
-    def new_file(name: str, *, within: int) -> object:
-        if not name.startswith("b"):
-            return plain(name, within=within)
-        plain(name, within=within).close()
+    def open_new(path: Path, *, direct: bool) -> object:
+        file = plain(path, direct=direct)
+        if not path.name.startswith("b"):
+            return file
+        file.close()
         return Full()
 
-    monkeypatch.setattr(step_copy.own_folder, "new_file", new_file)
+    monkeypatch.setattr(step_copy, "open_new", open_new)
     save = tmp_path / "step-40.tmp-3"
     save.mkdir()
     plans = [Plan(name, [lambda: DATA]) for name in ("a", "b", "c")]
