@@ -80,7 +80,7 @@ class Attempt:
         corpus = open_corpus(spec.data.text_files, seq_len=spec.data.seq_len)
         self.training = parts.build(spec, desk.world, corpus, fresh=checkpoint is None)
         console = Console(quiet=True)
-        console.say = desk.said.append  # type: ignore[method-assign]
+        console.say = desk.said.append  # type: ignore[method-assign, assignment]
         self.saver = Saver(self.run, self.training.state, spec.checkpoint, console, 60.0, local)
         if checkpoint is not None:
             self.saver.load(checkpoint)

@@ -21,6 +21,7 @@ from orchestrator.checkpoint import (
 from orchestrator.errors import SpecError
 from orchestrator.layout import RunLayout
 from orchestrator.runtime.environment import read_environment
+from orchestrator.trainer import direct as direct_files
 from orchestrator.trainer import local_copy, room, step_copy
 from orchestrator.trainer.copying import beside
 from orchestrator.trainer.local_copy import (
@@ -254,7 +255,7 @@ def test_a_full_node_fails_no_save(
         def close(self) -> None:
             pass
 
-    plain = step_copy.open_new
+    plain = direct_files.open_new
 
     def open_new(path: Path, *, direct: bool) -> object:
         file = plain(path, direct=direct)
