@@ -7,11 +7,14 @@ from tests.gpu.results import about_lines, markdown_table
 
 Row = dict[str, Any]
 GIB = 2**30
+KINDS = ("allocated", "reserved", "context")
 
 _HEADS = (
     "configuration", "tensors: predicted", "measured", "error", "allocator: predicted", "measured",
     "error", "CUDA, NCCL: predicted", "measured", "step, s",
 )  # fmt: skip
+_NEW = "Met for the first time: the planner was last mended before these were measured."
+_MET = "Met before: the planner was mended on these very figures."
 
 
 def report(ran_on: dict[str, str]) -> Callable[[Sequence[Row]], str]:
@@ -20,10 +23,12 @@ def report(ran_on: dict[str, str]) -> Callable[[Sequence[Row]], str]:
     def text(rows: Sequence[Row]) -> str:
         lines = about_lines(ran_on)
         lines += ["GiB; the largest of all ranks; an error is positive where too much is said.", ""]
-        lines += markdown_table(_HEADS, [_cells(row) for row in rows if not row["trouble"]])
-        lines += ["", *_summary(rows)]
+        for new, title in ((True, _NEW), (False, _MET)):
+            if some := [row for row in rows if not row["trouble"] and row["new"] is new]:
+                lines += [title, "", *markdown_table(_HEADS, [_cells(row) for row in some]), ""]
+                lines += [*_summary(some), ""]
         left = [f"- {row['name']}: {row['trouble']}" for row in rows if row["trouble"]]
-        return "\n".join([*lines, *(["", "Not measured:", "", *left] if left else [])])
+        return "\n".join([*lines, *(["Not measured:", "", *left] if left else [])]).rstrip()
 
     return text
 
@@ -61,3 +66,12 @@ def _summary(rows: Sequence[Row]) -> Iterator[str]:
             )
     if not errors(rows, "allocated"):
         yield "No GPU: the predictions stand alone."
+
+
+def record(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield what was measured as lines of planner_measured.MEASURED."""
+    for row in rows:
+        took = row.get("measured", {})
+        if "allocated" in took:
+            sizes = ", ".join(f"{took[kind] / GIB:.2f}" for kind in KINDS)
+            yield f'    "{row["name"]}": ({sizes}, {took["step_s"]:.3f}),'
