@@ -104,18 +104,17 @@ def saved_bytes(config: dict[str, Any], work: Workload, *, compiled: bool = Fals
             return inner(*args, **kwargs)
 
     setattr(block, "_compiled_call_impl" if compiled else "forward", forward)
-    row = torch.arange(work.seq_len) % (work.seq_len // 2 if work.several_masks else work.seq_len)
+    halves = (torch.arange(work.seq_len) % (work.seq_len // 2)).expand(work.batch, -1)
+    positions = {"position_ids": halves} if work.several_masks else {}
     with as_cuda_does(work):
-        model(
-            input_ids=torch.randint(0, 255, (work.batch, work.seq_len)),
-            position_ids=row.expand(work.batch, -1),
-        )
+        model(input_ids=torch.randint(0, 255, (work.batch, work.seq_len)), **positions)
     return sum(storage.nbytes() for storage in kept.values())
 
 
 def shared_bytes(config: dict[str, Any], work: Workload) -> int:
     """Return the sines and cosines, which all blocks share."""
-    return 2 * work.width * work.seq_len * shape_of(config).head_dim
+    each = work.batch if work.several_masks else 1
+    return 2 * work.width * each * work.seq_len * shape_of(config).head_dim
 
 
 @pytest.mark.parametrize("width", [2, 4])
