@@ -81,7 +81,8 @@ def rate(shape: ModelShape, work: Workload, gpu: Gpu) -> Rate:
     mode = _mode(work)
     known = _RATES.get((_LIKE.get(family, family), mode)) or _RATES[("H100", mode)]
     exact = (family, mode) in _RATES
-    usual = exact and shape.hidden >= 2048 and work.width < 4 and not shape.experts
+    usual = exact and shape.hidden >= 2048 and work.width < 4
+    usual = usual and not shape.experts and not work.masked
     most = _MOST * (1 if work.fp8 == "off" else 2)
     share = _FP32 if work.width == 4 else min(_of_width(known.share, shape, gpu), most)
     # A mixture of experts has been measured by nobody in these sources.

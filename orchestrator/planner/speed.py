@@ -140,9 +140,22 @@ def _blocks_s(shape: ModelShape, work: Workload, gpu: Gpu, reached: Rate) -> flo
     flops = shape.flops_per_token(work.seq_len) * work.tokens
     again = (_AGAIN_COMPILED if work.compiled else _AGAIN)[work.checkpointing]
     slower = again * (_DETERMINISTIC if work.deterministic else 1.0)
-    seconds = flops / (gpu.bf16_flops * reached.share) * slower * _with_gradients(shape, work)
+    seconds = flops / (gpu.bf16_flops * reached.share) + _masked_s(shape, work, gpu, reached)
+    seconds *= slower * _with_gradients(shape, work)
     each = _LAUNCH_NORMED_S if shape.qk_norm else _LAUNCH_S
     return max(seconds, 0.0 if work.compiled else each * shape.layers)
+
+
+# What attention with a mask reaches of the peak, the operations of all pairs of tokens counted: the
+# kernel that takes a mask is older than Hopper, and leaves none of them out. A guess.
+_OF_MASKED = 0.12
+
+
+def _masked_s(shape: ModelShape, work: Workload, gpu: Gpu, reached: Rate) -> float:
+    """Return how much longer attention takes where it has a mask."""
+    flops = 12.0 * shape.layers * shape.query_width * work.seq_len * work.tokens * work.masked
+    slower = 1 / _OF_MASKED - 1 / reached.share
+    return max(flops / gpu.bf16_flops * slower, 0.0)
 
 
 def _with_gradients(shape: ModelShape, work: Workload) -> float:
