@@ -7,13 +7,12 @@ before. Gradients are copied into a buffer in fp32, which stays until the next g
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from dataclasses import dataclass
 
-from orchestrator.planner.activations import BlockBytes, block_bytes
 from orchestrator.planner.shape import ModelShape
-from orchestrator.planner.state import Group, State, state_of
-from orchestrator.planner.trained import Trained, block_parameters, trained
+from orchestrator.planner.sizes import Sizes, sizes_of
+from orchestrator.planner.state import State
+from orchestrator.planner.trained import block_parameters
 from orchestrator.planner.workload import Workload
 
 # Kinds of bytes, in the order in which they are shown.
@@ -72,71 +71,6 @@ class _Now:
     unused: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sizes:
-    """Sizes in bytes that the moments share.
-
-    Attributes:
-        first: The first block that gradients come to.
-        blocks: The activations of each block.
-        kept: What the blocks up to each one keep for their backward.
-        mask: What attention is given beside its inputs, as long as somebody holds it.
-    """
-
-    shape: ModelShape
-    work: Workload
-    state: State
-    trained: Trained
-    first: int
-    blocks: tuple[BlockBytes, ...]
-    kept: tuple[float, ...]
-    hidden: float
-    last_norm: float
-    mask: float
-
-    def whole(self, group: Group) -> float:
-        """Return the bytes of a group's parameters when they are gathered."""
-        return float(self.work.width * group.whole)
-
-    def own(self, group: Group) -> float:
-        """Return the bytes of a group's gradients before they are scattered."""
-        return float(self.work.width * group.trained)
-
-    def buffer(self, group: Group) -> float:
-        """Return the buffer that a group is gathered into; a single rank needs none."""
-        return self.whole(group) if self.work.shard > 1 else 0.0
-
-    def copies(self, group: Group) -> float:
-        """Return a rank's part of a group as it comes from host memory: in fp32, and cast."""
-        if not self.work.offload:
-            return 0.0
-        cast = self.work.width if self.work.width < 4 else 0
-        return (4.0 + cast) * group.whole / self.work.shard
-
-    @property
-    def saved(self) -> float:
-        """Return what all blocks and the last norm have saved by the end of the forward."""
-        return self.kept[-1] + self.held_mask + self.last_norm
-
-    @property
-    def held_mask(self) -> float:
-        """Return the mask, if it is kept for the backward."""
-        held = self.work.compiled or self.work.checkpointing != "off"
-        return self.mask if held else 0.0
-
-    @property
-    def head(self) -> int:
-        """Return how many parameters of the head train, be it the embedding or not."""
-        if self.work.rank:
-            return 0
-        return self.trained.embedding if self.shape.tied else self.trained.head
-
-    @property
-    def open_blocks(self) -> float:
-        """Return the gathered blocks between forward and backward; none if they are resharded."""
-        return 0.0 if self.work.reshard else self.shape.layers * self.whole(self.state.block)
-
-
 def moments(shape: ModelShape, work: Workload, *, processors: int) -> Iterator[Moment]:
     """Yield the moments of a step at which a GPU may hold most.
 
@@ -145,45 +79,12 @@ def moments(shape: ModelShape, work: Workload, *, processors: int) -> Iterator[M
         work: What a rank does.
         processors: Streaming multiprocessors of the GPU.
     """
-    sizes = _sizes(shape, work, processors)
+    sizes = sizes_of(shape, work, processors)
     for now in (*_forward(sizes), *_gathering(sizes), *_loss(sizes), *_backward(sizes)):
         yield _moment(now, sizes)
 
 
-def _sizes(shape: ModelShape, work: Workload, processors: int) -> _Sizes:
-    scaled = 4 if shape.fp32_norm else work.width
-    found = trained(shape, work.freeze)
-    first = found.first()
-    blocks = tuple(_blocks(shape, work, found, first, processors))
-    masks = work.batch if work.several_masks else 1
-    return _Sizes(
-        shape=shape,
-        work=work,
-        state=state_of(shape, work),
-        trained=found,
-        first=first,
-        blocks=blocks,
-        kept=tuple(accumulate(block.kept for block in blocks)),
-        hidden=float(work.width * work.tokens * shape.hidden),
-        # Of the last norm: its input in fp32, that scaled, and what goes into the head.
-        last_norm=work.tokens * shape.hidden * (4.0 + scaled + work.width),
-        mask=float(masks * work.seq_len**2) if work.masked else 0.0,
-    )
-
-
-def _blocks(
-    shape: ModelShape, work: Workload, found: Trained, first: int, processors: int
-) -> Iterator[BlockBytes]:
-    """Yield the activations of each block; those below what trains keep none."""
-    kinds: dict[frozenset[str], BlockBytes] = {}
-    for index, idle in enumerate(found.idle):
-        if idle not in kinds:
-            kinds[idle] = block_bytes(shape, replace(work, idle=idle), processors=processors)
-        one = kinds[idle]
-        yield one if index >= first else replace(one, kept=0.0, again=0.0, mlp=0.0)
-
-
-def _moment(now: _Now, sizes: _Sizes) -> Moment:
+def _moment(now: _Now, sizes: Sizes) -> Moment:
     work, state = sizes.work, sizes.state
     sent, sums, sending = 4.0 * now.done / work.shard, 0.0, now.sending
     if work.micro_batches > 1:  # the last one counts, with the gradients of those before it
@@ -212,7 +113,7 @@ def _moment(now: _Now, sizes: _Sizes) -> Moment:
     )
 
 
-def _forward(sizes: _Sizes) -> Iterator[_Now]:
+def _forward(sizes: Sizes) -> Iterator[_Now]:
     shape, work, state, block = sizes.shape, sizes.work, sizes.state, sizes.blocks[-1]
     yield _Now(
         name="forward of the last block",
@@ -223,7 +124,7 @@ def _forward(sizes: _Sizes) -> Iterator[_Now]:
     )
 
 
-def _gathering(sizes: _Sizes) -> Iterator[_Now]:
+def _gathering(sizes: Sizes) -> Iterator[_Now]:
     """Yield the gathering of the largest group, while the buffer of a block is still there."""
     shape, state = sizes.shape, sizes.state
     buffer = sizes.buffer(state.block) + sizes.buffer(state.ends) + sizes.copies(state.ends)
@@ -240,7 +141,7 @@ def _gathering(sizes: _Sizes) -> Iterator[_Now]:
         )
 
 
-def _loss(sizes: _Sizes) -> Iterator[_Now]:
+def _loss(sizes: Sizes) -> Iterator[_Now]:
     """Yield the head and the loss, which is a part of the model's forward."""
     shape, work, state = sizes.shape, sizes.work, sizes.state
     whole = sizes.whole(state.first) + sizes.whole(state.ends) + sizes.open_blocks
@@ -279,7 +180,7 @@ def _part_of_loss(work: Workload, words: float, head: float) -> float:
     return max((12.0 + work.width) * words, 2.0 * work.width * words + work.width * head)
 
 
-def _whole_loss(sizes: _Sizes, *, whole: float, buffer: float) -> Iterator[_Now]:
+def _whole_loss(sizes: Sizes, *, whole: float, buffer: float) -> Iterator[_Now]:
     work = sizes.work
     words = float(work.tokens * sizes.shape.vocab)
     copies = 8.0 + (work.width if work.width == 2 else 0)  # the logits, in fp32, and log-softmax
@@ -302,7 +203,7 @@ def _whole_loss(sizes: _Sizes, *, whole: float, buffer: float) -> Iterator[_Now]
     )
 
 
-def _backward(sizes: _Sizes) -> Iterator[_Now]:
+def _backward(sizes: Sizes) -> Iterator[_Now]:
     shape, work, state = sizes.shape, sizes.work, sizes.state
     first = sizes.whole(state.first)
     yield _Now(
@@ -358,7 +259,7 @@ def _behind(state: State, index: int, *, tied: bool) -> int:
     return next((one.trained for one in above if one.trained), 0)
 
 
-def _block(sizes: _Sizes, index: int) -> Iterator[_Now]:
+def _block(sizes: Sizes, index: int) -> Iterator[_Now]:
     """Yield the backward of block ``index``: its MLP, its attention, its gradients."""
     shape, work, state, block = sizes.shape, sizes.work, sizes.state, sizes.blocks[index]
     last, group = index == shape.layers - 1, state.blocks[index]
