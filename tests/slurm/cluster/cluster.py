@@ -44,9 +44,7 @@ class Cluster(Queue):
         self._services = daemons.Services(self._tree, work / "log")
         devices = {host.name: host.devices for host in self.config.hosts}
         hosts = {
-            name: Host(
-                name, address, cluster=self._tree, work=work, devices=devices.get(name, ())
-            )
+            name: Host(name, address, cluster=self._tree, work=work, devices=devices.get(name, ()))
             for name, address in addresses(self.config).items()
             if name != CONTROLLER
         }

@@ -278,8 +278,7 @@ def _names(config: ClusterConfig, *, gpu: str) -> str:
 def gres_conf(config: ClusterConfig, work: Path) -> str:
     """The text of gres.conf; without a File the count would be 0 and the node refused."""
     return "".join(
-        f"NodeName={host.name} Name=gpu Type={gpu}"
-        f" File={_files(host, first, work)}\n"
+        f"NodeName={host.name} Name=gpu Type={gpu} File={_files(host, first, work)}\n"
         for host in config.hosts
         for first, gpu in zip(range(0, 1000, host.gpus), (host.gpu, *host.more_gpus), strict=False)
     )

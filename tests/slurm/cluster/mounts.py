@@ -90,7 +90,8 @@ def only_devices(kept: Iterable[str]) -> list[str]:
     return [
         "mkdir -p /run/dev",
         "mount -t tmpfs -o mode=755 tmpfs /run/dev",
-        "cp -ax /dev/. /run/dev",  # but for what is mounted in it
+        "cp -ax /dev/. /run/dev",  # but for what is mounted in it, as GPUs are in a container
+        "cp -a --remove-destination /dev/nvidia* /run/dev",
         "for i in /run/dev/nvidia[0-9]*; do",
         f'  [[ " {words} " == *" /dev/${{i##*/}} "* ]] || rm -f "$i"',
         "done",
