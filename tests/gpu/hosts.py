@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sysconfig
 import tarfile
@@ -187,6 +188,16 @@ def llama(*, hidden: int, inner: int, layers: int, heads: int, vocab: int, seq_l
 def text() -> list[str]:
     """Return the data: Python's own standard library."""
     return [f"{sysconfig.get_path('stdlib')}/*.py"]
+
+
+def seen(cluster: Cluster) -> list[str]:
+    """Return the GPUs that nvidia-smi shows on each host; nothing where there is none."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    argv = [program, "--query-gpu=uuid", "--format=csv,noheader"]
+    shown = [cluster.run(argv, host=host, check=False, user="root") for host in cluster.nodes]
+    return [" ".join((done.stdout or done.stderr).split()) for done in shown]
 
 
 # -- what was left in the run directory ------------------------------------------------------------

@@ -22,7 +22,7 @@ APART = (
     *("iproute2", "libbpf1", "libelf1", "libmnl0", "libbsd0", "libmd0", "libxtables12"),
     *("libtirpc3", "libdb5.3", "libcap2"),
 )
-APART_FOLDER = Path("opt/iproute2")
+APART_FOLDER = Path("usr/lib/iproute2-apart")
 LIBRARIES = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu")
 # Debian's alternatives, which the packages' own scripts would set up.
 LINKS = {f"usr/sbin/{name}": f"{name}-wlm" for name in ("slurmctld", "slurmd", "slurmstepd")}
