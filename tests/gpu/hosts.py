@@ -27,7 +27,6 @@ from tests.slurm.cluster import Cluster, ClusterConfig, ComputeHost
 from tests.slurm.cluster.config import SYSTEM_PATH
 from tests.slurm.user import FsdpqUser
 
-GRACE_S, LEAD_S = 30, 20
 # Without NVLink multicast, as all rows of RESULTS.md.
 NO_MULTICAST = {
     "NCCL_NVLS_ENABLE": "0",
@@ -49,6 +48,7 @@ class Machine:
         devices: Device files of the GPUs of each host; empty ones where there are no GPUs.
         gpu: The GPUs' name.
         cpus: Of each host.
+        grace_s: What a preempted job has left, by its partition's GraceTime.
     """
 
     hosts: int
@@ -56,6 +56,7 @@ class Machine:
     devices: tuple[tuple[str, ...], ...]
     gpu: str
     cpus: int
+    grace_s: int = 30
 
     @property
     def real(self) -> bool:
@@ -76,7 +77,8 @@ class Machine:
     @property
     def config(self) -> ClusterConfig:
         """The cluster: a low partition, and a high one that preempts it."""
-        low = f"Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime={GRACE_S} DefaultTime=60"
+        grace = f"PreemptMode=REQUEUE GraceTime={self.grace_s}"
+        low = f"Default=YES PriorityTier=1 {grace} DefaultTime=60"
         each = "MaxTime=INFINITE Nodes=ALL"
         return ClusterConfig(
             hosts=tuple(
@@ -93,7 +95,7 @@ class Machine:
                 f"PartitionName=spot {low} {each}",
                 f"PartitionName=prod PriorityTier=100 PreemptMode=OFF {each}",
             ),
-            grace_s=GRACE_S,
+            grace_s=self.grace_s,
             accounting=False,
         )
 
@@ -113,7 +115,7 @@ class Machine:
             },
             "cpus_per_node": self.cpus,
             "default_partition": "spot",
-            "partitions": {"spot": {"preempt": "requeue", "grace_s": GRACE_S}, "prod": {}},
+            "partitions": {"spot": {"preempt": "requeue", "grace_s": self.grace_s}, "prod": {}},
             "fabric": {"kind": "ethernet"},
             "env": NO_MULTICAST,
         }
@@ -121,8 +123,7 @@ class Machine:
 
 def machine(hosts: int, gpus_per_host: int) -> Machine:
     """Return what this machine gives: its first GPUs to the first host, and so on."""
-    found = sorted(Path("/dev").glob("nvidia[0-9]*"), key=lambda path: int(path.name[6:]))
-    names = [str(path) for path in found]
+    names = device_files()
     enough = len(names) >= hosts * gpus_per_host
     each = [names[i * gpus_per_host :][:gpus_per_host] if enough else [] for i in range(hosts)]
     return Machine(
@@ -132,6 +133,12 @@ def machine(hosts: int, gpus_per_host: int) -> Machine:
         gpu=_gpu_name() if enough else "H100-80GB",
         cpus=max(2, (os.cpu_count() or 2) // hosts),
     )
+
+
+def device_files() -> list[str]:
+    """Return the device files of this machine's GPUs, in order."""
+    found = Path("/dev").glob("nvidia[0-9]*")
+    return [str(path) for path in sorted(found, key=lambda path: int(path.name[6:]))]
 
 
 def _gpu_name() -> str:
@@ -159,13 +166,15 @@ def alice(cluster: Cluster, here: Machine) -> FsdpqUser:
     return user
 
 
-def submit(user: FsdpqUser, here: Machine, name: str, train: Mapping[str, Any], **keys: Any) -> Any:
+def submit(
+    user: FsdpqUser, here: Machine, name: str, train: Mapping[str, Any], **keys: Any
+) -> RunLayout:
     """Submit a run of the reference trainer over all GPUs and return its directory."""
     common = {
         "site": str(user.home / "site.yaml"),
         "nodes": here.hosts,
         "gpus_per_node": here.gpus_per_host,
-        "notice": {"lead_s": LEAD_S},
+        "notice": {"lead_s": here.grace_s * 2 // 3},
     }
     return user.submit(name, train=dict(train), **{**common, **keys})
 
@@ -209,7 +218,8 @@ def noticed_at(attempt: AttemptLayout) -> float:
     The wrappers write whole seconds, so it may be up to one second earlier than it was.
     """
     files = attempt.root.glob("notice.*")
-    return min(float(line.split()[1]) for file in files for line in file.open())
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    return min(float(line.split()[1]) for line in lines)
 
 
 def bus_ids(attempt: AttemptLayout) -> set[tuple[str, str]]:

@@ -23,8 +23,8 @@ def needed_paths() -> list[Path]:
     The system's own /usr is left out: everybody reaches it, and each release of Slurm has its own.
     """
     prefixes = (sys.base_prefix, sys.prefix, Path(sys.executable).resolve().parents[1])
-    more = [Path(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    paths = {Path(path).resolve() for path in (*prefixes, *more) if Path(path).exists()}
+    more = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    paths = {path.resolve() for path in map(Path, [*map(str, prefixes), *more]) if path.exists()}
     paths.add(REPOSITORY)
     return outermost(paths - {Path("/usr")})
 
