@@ -230,7 +230,7 @@ def sized(args: argparse.Namespace, here: Machine) -> argparse.Namespace:
     """Return the arguments with sizes that fit: 0.4 B on GPUs, a tiny model else."""
     large = {"layers": 24, "hidden": 1024, "vocab": 32000, "seq_len": 2048, "batch": 4}
     tiny = {"layers": 2, "hidden": 64, "vocab": 256, "seq_len": 64, "batch": 2}
-    more = {"steps": 60, "patience": 120} if here.real else {"steps": 200, "patience": 400}
+    more = {"steps": 60, "patience": 180} if here.real else {"steps": 200, "patience": 400}
     for key, value in {**(large if here.real else tiny), **more}.items():
         if getattr(args, key) is None:
             setattr(args, key, value)
