@@ -99,7 +99,7 @@ def test_typed_gpus(cluster: Cluster, options: list[str], devices: str) -> None:
 
 
 def test_a_host_sees_no_gpus_but_its_own(real_slurm: SlurmVersion) -> None:
-    """On a made-up /dev; else CUDA would number all GPUs of the machine, and Slurm those of a host."""
+    """On a made-up /dev. CUDA would number all GPUs of the machine, and Slurm those of a host."""
     made = [
         "mount -t tmpfs tmpfs /run",
         "mkdir /run/made",
