@@ -88,6 +88,7 @@ class Machine:
                     gpus=self.gpus_per_host,
                     devices=devices,
                     cpus=self.cpus,
+                    memory_mb=max(64000, self.cpus * 2000),
                 )
                 for number, devices in enumerate(self.devices, start=1)
             ),

@@ -44,7 +44,7 @@ def train(scene: Scene) -> dict[str, Any]:
     return {
         "model": {"config": config},
         "data": {"text_files": hosts.text(), "seq_len": config["max_position_embeddings"]},
-        "steps": EVERY * 6 if here.real else EVERY * 50,
+        "steps": EVERY * 5 if here.real else EVERY * 35,
         "global_batch": batch * here.gpus,
         "micro_batch": batch,
         "mesh": "hsdp",
@@ -92,9 +92,10 @@ def recover(scene: Scene, results: Results) -> None:
     await_that(scene, lambda: attempts(run) == 3, "it is back on the other host")
     await_that(scene, lambda: trains(run, 3), "it trains there")
     tell(results, loss(run, user, lost_at))
+    costs = [cost(save) for save in hosts.saves(run)]
+    tell(results, *costs)
     await_that(scene, run.finished.exists, "it is finished")
-    tell(results, *whole(run))
-    tell(results, *(cost(save) for save in hosts.saves(run)))
+    tell(results, *whole(run), *map(cost, hosts.saves(run)[len(costs) :]))
     if any(status["steps_lost"] for status in user.status("recover")["attempts"][:1]):
         raise RuntimeError("the preemption with notice lost steps")
 
