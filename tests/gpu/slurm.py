@@ -24,6 +24,7 @@ from typing import Any
 
 from orchestrator import store
 from orchestrator.layout import RunLayout
+from orchestrator.planner.families import shape_of
 from tests.gpu import hosts
 from tests.gpu.hosts import Machine
 from tests.gpu.results import about
@@ -247,7 +248,9 @@ def main() -> None:
     command = f"python -m tests.gpu.slurm {shlex.join(sys.argv[1:])}"
     found: dict[str, Any] = {"command": command, **about(), "driver": hosts.driver()}
     found["hosts"] = f"{here.hosts} of {here.gpus_per_host} GPU"
-    found["model"] = {key: getattr(args, key) for key in ("layers", "hidden", "seq_len", "batch")}
+    shape = shape_of(train(args, here)["model"]["config"])
+    sizes = {key: getattr(args, key) for key in ("layers", "hidden", "seq_len", "batch")}
+    found["model"] = {"parameters": shape.parameters, **sizes}
     try:
         measure(args, here, found)
         found["held"] = expectations(found, here)
