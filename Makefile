@@ -10,10 +10,12 @@ UNIT_JOBS ?= 2
 # The cluster tests mostly wait; three at a time still fit on two cores.
 SLURM_JOBS ?= 3
 E2E_JOBS ?= 2
+# Those of the cluster mostly wait, the others compute: together they take less time than in turn.
+TEST_JOBS ?= 4
 FAULTS ?= 150
 RUNS ?= 3
 
-.PHONY: help demo test check fix unit rounds slurm e2e chaos bench golden packages clean
+.PHONY: help demo test check fix unit rounds slurm e2e long chaos bench golden packages clean
 
 help:  ## Show the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,16 +27,21 @@ $(VENV)/ready: pyproject.toml .ci/venv
 demo: $(VENV)/ready  ## Train on this machine, be preempted, come back, finish. No Slurm, no GPU.
 	@$(BIN)/python jobs/demo.py
 
-test: $(VENV)/ready packages  ## Everything: check, unit, slurm, e2e. As root it installs Slurm.
+test: $(VENV)/ready packages  ## Everything but `long`: check, rounds, slurm, e2e. As root it installs Slurm.
 	$(MAKE) check
 	$(PYTEST) tests/rounds
 	@if .ci/can-run-slurm; then \
-	  set -x; $(MAKE) slurm && \
-	  FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/e2e -n $(E2E_JOBS) --dist worksteal; \
+	  set -x; FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/slurm/test_sites.py && \
+	  FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/slurm tests/e2e --ignore=tests/slurm/test_sites.py \
+	    -m "not long" -n $(TEST_JOBS) --dist worksteal; \
 	else \
-	  echo "LEFT OUT: tests/slurm and tests/e2e/test_on_slurm.py, which start a real Slurm cluster"; \
-	  set -x; $(PYTEST) tests/e2e -n $(E2E_JOBS) --dist worksteal --ignore tests/e2e/test_on_slurm.py; \
+	  echo "LEFT OUT: tests/slurm and those of tests/e2e that start a real Slurm cluster"; \
+	  set -x; $(PYTEST) tests/e2e -n $(E2E_JOBS) --dist worksteal -m "not long"; \
 	fi
+	@echo "LEFT OUT: the tests marked long, some 15 minutes (make long)"
+
+long: $(VENV)/ready  ## A real 135M model and three frameworks' scripts, preempted on the cluster.
+	FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/e2e -m long -n $(E2E_JOBS) --dist worksteal
 
 packages:
 	.ci/packages

@@ -35,6 +35,9 @@ def main() -> None:
         spec = with_overrides(load_train(Path(sys.argv[1])), run.env.run.overrides)
         check_batch(spec, run.env.world_size)
         prepare_environment()
+        from orchestrator.trainer.lean import import_transformers
+
+        import_transformers()
         from orchestrator.trainer.loop import train
 
         train(run, spec)

@@ -17,10 +17,10 @@ from typing import IO, TypeVar, cast
 import torch
 
 from orchestrator.checkpoint import FileEntry
+from orchestrator.trainer.direct import open_new
 
 # Hashed and written in parts that stay in the processor's cache between the two.
 _PART = 4 << 20
-_BUFFER = 1 << 20
 
 T = TypeVar("T")
 Piece = Callable[[], torch.Tensor | bytes]
@@ -44,10 +44,10 @@ class Written:
 
 
 class Sink:
-    """A new file that hashes what is written to it."""
+    """A new file that hashes what is written to it; ``direct`` is past the page cache."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("xb", buffering=_BUFFER)
+    def __init__(self, path: Path, *, direct: bool = False) -> None:
+        self._file = open_new(path, direct=direct)
         self._hash = hashlib.sha256()
         self.position = 0
         self.problem: OSError | None = None
@@ -84,13 +84,13 @@ class Sink:
             return
 
 
-def write_file(folder: Path, plan: Plan) -> Written:
-    """Write one file.
+def write_file(folder: Path, plan: Plan, *, direct: bool = False) -> Written:
+    """Write one file; ``direct`` is past the page cache, where that can be.
 
     Raises:
         OSError: The disk refuses.
     """
-    sink = Sink(folder / plan.name)
+    sink = Sink(folder / plan.name, direct=direct)
     try:
         spans = tuple(_write(sink, piece()) for piece in plan.pieces)
         return Written(plan.name, sink.close(), spans)
@@ -101,7 +101,9 @@ def write_file(folder: Path, plan: Plan) -> Written:
         raise
 
 
-def write_files(folder: Path, plans: Sequence[Plan], *, threads: int) -> list[Written]:
+def write_files(
+    folder: Path, plans: Sequence[Plan], *, threads: int, direct: bool = False
+) -> list[Written]:
     """Write files, ``threads`` at once. The first error is raised once all threads have ended.
 
     Raises:
@@ -110,7 +112,7 @@ def write_files(folder: Path, plans: Sequence[Plan], *, threads: int) -> list[Wr
     if not plans:
         return []
     with ThreadPoolExecutor(min(threads, len(plans)), thread_name_prefix="fsdpq-write") as pool:
-        return list(pool.map(lambda plan: write_file(folder, plan), plans))
+        return list(pool.map(lambda plan: write_file(folder, plan, direct=direct), plans))
 
 
 def share_out(items: Iterable[tuple[int, T]], *, shares: int) -> list[list[T]]:

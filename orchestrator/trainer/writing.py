@@ -69,7 +69,7 @@ def serve(rank: Connection, memory: HostMemory, *, threads: int) -> None:
 def _obey(rank: Connection, memory: HostMemory, order: Order, threads: int) -> None:
     try:
         plans = [_plan(memory, name, pieces) for name, pieces in order.files]
-        answer = Answer(write_files(order.folder, plans, threads=threads))
+        answer = Answer(write_files(order.folder, plans, threads=threads, direct=True))
     except Exception as problem:  # the rank has to hear of whatever it is
         answer = Answer(problem=f"{type(problem).__name__}: {problem}")
     with contextlib.suppress(OSError):

@@ -53,7 +53,13 @@ def losses(run: RunLayout) -> list[tuple[int, float]]:
     return [(line["step"], line["loss"]) for line in steps(run)]
 
 
-@pytest.mark.parametrize("program", PACKAGES)
+# The plain script is part of every run of the tests, the frameworks' of `make long`.
+EXAMPLES = [
+    pytest.param(name, marks=() if name == "toy_fsdp2" else pytest.mark.long) for name in PACKAGES
+]
+
+
+@pytest.mark.parametrize("program", EXAMPLES)
 def test_an_example_survives_a_preemption(cluster: Cluster, user: FsdpqUser, program: str) -> None:
     package = PACKAGES[program]
     if importlib.util.find_spec(package) is None:

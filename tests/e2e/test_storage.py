@@ -97,8 +97,8 @@ def test_no_thread_loses_its_error(
     """DCP's own writer does: only the error of its first thread counts."""
     plain = Sink.__init__
 
-    def make(self: Sink, path: Path) -> None:
-        plain(self, path)
+    def make(self: Sink, path: Path, *, direct: bool) -> None:
+        plain(self, path, direct=direct)
         if path.name == f"file-{bad}":
             self._file.close()
             self._file = FullDisk(1000)  # type: ignore[assignment]

@@ -427,7 +427,7 @@ def test_nothing_usable_is_an_error(half: Job) -> None:
 def test_changed_text_is_an_error(half: Job) -> None:
     (half.root.parent / "text" / "c.txt").write_text("more")
     half.run(2, code=1)
-    assert "text files" in half.status(2)["reason"]
+    assert "sources, their weights or seq_len changed after step 8" in half.status(2)["reason"]
     assert (half.checkpoints / "step-8").is_dir()
 
 

@@ -298,7 +298,9 @@ def test_changed_corpus_is_refused(world: World, corpus: Corpus) -> None:
     state.load_state_dict(saved)
     state.check_corpus()
     state.load_state_dict({**saved, "data": {"position": 0, "fingerprint": "another"}})
-    with pytest.raises(SpecError, match="text files"):
+    with pytest.raises(
+        SpecError, match="the sources, their weights or seq_len changed after step 0"
+    ):
         state.check_corpus()
 
 
