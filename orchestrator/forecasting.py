@@ -92,12 +92,15 @@ def _forecast(described: Described, gpu: Gpu | None) -> tuple[Forecast | None, l
     spec = planning.settle(described.spec, profile)
     if spec.train is None:
         return None, [_OF_SCRIPTS]
-    there = target(spec, profile).gpu
+    where = target(spec, profile)
+    there = where.gpu
     per_node = spec.gpus_per_node or (there.per_node if there else 1)
     check_batch(spec.train, spec.nodes * per_node)
     gpu = gpu or (find(there.model, there.memory_gib) if there else None)
     unknown = [] if gpu else [_no_gpu(profile.name, there.model if there else None)]
-    place = Place(gpu=gpu, per_node=per_node, fabric=profile.fabric)
+    # As templates/node.sh.j2 sets OMP_NUM_THREADS.
+    threads = max(where.cpus_per_node // per_node, 1) if where.cpus_per_node else 1
+    place = Place(gpu=gpu, per_node=per_node, fabric=profile.fabric, threads=threads)
     return forecast(spec.train, _config(spec.train), place, nodes=spec.nodes), unknown
 
 

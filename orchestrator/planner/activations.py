@@ -6,7 +6,7 @@ partitioner saves where blocks are compiled.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.planner.shape import ModelShape
 from orchestrator.planner.workload import Workload
@@ -66,11 +66,18 @@ _MLP = frozenset(
 
 def saved_per_token(shape: ModelShape, work: Workload) -> Tensors:
     """Return the bytes per token that a block saves for its backward, by tensor."""
+    if 0 < work.masked < 1:  # of a mean block, since they are not all alike
+        masked, plain = (saved_per_token(shape, replace(work, masked=on)) for on in (1.0, 0.0))
+        names = masked | plain
+        return {
+            name: work.masked * masked.get(name, 0.0) + (1 - work.masked) * plain.get(name, 0.0)
+            for name in names
+        }
     eager = dict(_eager(shape, work))
     if not work.compiled:
         return eager
     width = float(work.width * shape.hidden)
-    dropped = ("fp32", "scaled", "norm1.rms", "silu", "scores", *_cast_again(work))
+    dropped = ("fp32", "scaled", "norm1.rms", "silu", "scores", "bias", *_cast_again(work))
     kept = {name: size for name, size in eager.items() if not name.endswith(dropped)}
     # Norms and the activation are computed again from what goes in; residuals too.
     extra = {"input": width, "attention.residual": width}
@@ -120,7 +127,7 @@ def _feeds(work: Workload, *names: str) -> bool:
     """Return whether the input of one of these projections is needed for a weight's gradient."""
     if work.rank and work.dropout:
         return False  # that of an adapter is a copy of it
-    return not work.rank or any(name in work.adapted for name in names)
+    return any(name in work.adapted if work.rank else name not in work.idle for name in names)
 
 
 def _norm(
@@ -129,7 +136,7 @@ def _norm(
     """Yield what an RMS norm saves: its input in fp32, and that scaled, before the weight."""
     yield f"{name}.fp32", 4.0 * size
     yield f"{name}.rms", 4.0 * heads
-    if not work.rank:  # needed for the weight's gradient
+    if not work.rank and name not in work.idle:  # needed for the weight's gradient
         yield f"{name}.scaled", (4.0 if shape.fp32_norm else work.width) * size
     if out:
         yield f"{name}.out", float(work.width * size)
@@ -144,11 +151,15 @@ def _head_norms(shape: ModelShape, work: Workload) -> Iterator[tuple[str, float]
 def _attention(shape: ModelShape, work: Workload) -> Iterator[tuple[str, float]]:
     """Yield queries, keys, values after rotation, and what attention saves of its own."""
     width = work.width
-    # Without a kernel for it keys and values are repeated for each group of queries.
-    kv_width = shape.query_width if work.all_scores else shape.kv_width
+    # Without a kernel for it, and with a mask, keys and values are repeated for each group.
+    kv_width = shape.query_width if work.all_scores or work.masked else shape.kv_width
     yield "q", float(width * shape.query_width)
-    yield "k", float(width * kv_width)
-    yield "v", float(width * kv_width)
+    # What comes of the product itself is another tensor, if it is repeated for a mask.
+    repeated = ".repeated" if work.masked and shape.kv_heads < shape.heads else ""
+    yield f"k{repeated}", float(width * kv_width)
+    yield f"v{repeated}", float(width * kv_width)
+    if work.masked and not work.all_scores:
+        yield "bias", float(width * work.seq_len)  # of the mask, made anew in each block
     if work.all_scores:
         # Softmax gives fp32, which is cast.
         yield "softmax.scores", (4.0 + width if width != 4 else 4.0) * shape.heads * work.seq_len
@@ -223,6 +234,8 @@ def _attention_backward(shape: ModelShape, work: Workload, *, processors: int) -
     """
     if work.all_scores:
         return work.tokens * _scores_backward(shape, work)
+    if work.masked:
+        return work.tokens * _masked_backward(shape, work)
     width = work.width
     gradients = width * (shape.hidden + 2 * shape.query_width + 2 * shape.kv_width)
     if shape.kv_heads < shape.heads:
@@ -234,6 +247,20 @@ def _attention_backward(shape: ModelShape, work: Workload, *, processors: int) -
     gone = 2 * width * (shape.query_width + shape.kv_width)
     norms = 16.0 * shape.query_width + 2 * width * shape.hidden - gone if shape.qk_norm else 0.0
     return work.tokens * max(gradients + sums, norms)
+
+
+# The memory-efficient kernel adds keys' and values' gradients up in fp32 too, if heads are wider
+# than its tiles (PyTorch, mem_eff_attention/kernel_backward.h, kOutputInRF).
+_TILE = 128
+
+
+def _masked_backward(shape: ModelShape, work: Workload) -> float:
+    """Return the same in bytes per token for the kernel that takes a mask.
+
+    The gradients of its result, of queries, and of keys and values as they were repeated.
+    """
+    sums = (1 if shape.head_dim <= _TILE else 3) * 4.0 * shape.query_width
+    return work.width * (shape.hidden + 4 * shape.query_width) + sums
 
 
 def _scores_backward(shape: ModelShape, work: Workload) -> float:

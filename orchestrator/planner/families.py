@@ -18,6 +18,7 @@ _LLAMA: Config = {
 }  # fmt: skip
 _QWEN: Config = {
     **_LLAMA, "intermediate_size": 22016, "vocab_size": 151936, "num_key_value_heads": 32,
+    "sliding_window": 4096,
 }  # fmt: skip
 _GEMMA: Config = {
     "hidden_size": 3072, "intermediate_size": 24576, "num_hidden_layers": 28,
@@ -26,13 +27,18 @@ _GEMMA: Config = {
 }  # fmt: skip
 _GEMMA2: Config = {
     **_GEMMA, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
-    "num_attention_heads": 8, "num_key_value_heads": 4,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "sliding_window": 4096,
 }  # fmt: skip
 
 _DEFAULTS: Mapping[str, Config] = MappingProxyType(
     {
         "llama": _LLAMA,
-        "mistral": {**_LLAMA, "intermediate_size": 14336, "num_key_value_heads": 8},
+        "mistral": {
+            **_LLAMA,
+            "intermediate_size": 14336,
+            "num_key_value_heads": 8,
+            "sliding_window": 4096,
+        },
         "qwen2": _QWEN,
         "qwen3": {**_QWEN, "head_dim": 128},
         "gemma": _GEMMA,
@@ -77,7 +83,8 @@ def shape_of(config: Config) -> ModelShape:
             f"model: fsdpq plan does not know the shape of model_type {family}; it knows"
             f" {', '.join(FAMILIES)}. Start it on one node and look at the memory"
         )
-    given = {key: value for key, value in config.items() if value is not None}
+    none = ("sliding_window",)  # null there is a value of its own
+    given = {key: value for key, value in config.items() if value is not None or key in none}
     if "num_local_experts" in given:  # transformers writes either name
         given.setdefault("num_experts", given["num_local_experts"])
     merged = {**_DEFAULTS[family], **given}
@@ -110,7 +117,29 @@ def _shape(family: str, config: Config) -> ModelShape:
         fp32_norm=gemma,
         softcap=family == "gemma2" and config.get("attn_logit_softcapping", 50.0) is not None,
         **_experts(family, config),
+        **_windows(family, config),
     )
+
+
+# How transformers 5 lays blocks with a window out: by default every so many see all tokens.
+_PATTERN = {"gemma2": 2, "gemma3_text": 6}
+
+
+def _windows(family: str, config: Config) -> dict[str, int]:
+    """Return which blocks see no further than a window, and how far."""
+    window, layers = config.get("sliding_window"), _size(config, "num_hidden_layers")
+    qwen = family.startswith("qwen")
+    if not isinstance(window, int) or (qwen and not config.get("use_sliding_window")):
+        return {}
+    if isinstance(kinds := config.get("layer_types"), list | tuple):
+        windowed = sum(kind == "sliding_attention" for kind in kinds)
+    elif family in _PATTERN:
+        windowed = layers - layers // int(config.get("sliding_window_pattern", _PATTERN[family]))
+    elif family in ("qwen2", "qwen3"):
+        windowed = max(layers - int(config.get("max_window_layers", 28)), 0)
+    else:
+        windowed = layers if family in ("mistral", "mixtral", "qwen3_moe") else 0
+    return {"windowed": windowed, "window": window}
 
 
 def _intermediate(family: str, config: Config) -> int:

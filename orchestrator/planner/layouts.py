@@ -8,7 +8,7 @@ from typing import Any
 from orchestrator.planner.gpus import Gpu
 from orchestrator.planner.memory import Memory, memory
 from orchestrator.planner.shape import ModelShape
-from orchestrator.planner.speed import Speed, network, speed
+from orchestrator.planner.speed import THREADS, Speed, network, speed
 from orchestrator.planner.workload import CHECKPOINTING, workload
 from orchestrator.profile import FabricProfile
 from orchestrator.spec.train import MeshSpec, TrainSpec, fits
@@ -26,11 +26,13 @@ class Place:
     Attributes:
         gpu: None where it is not known: then nothing is said of speed.
         per_node: Workers, and so GPUs, on a node.
+        threads: Of each worker's processor.
     """
 
     gpu: Gpu | None
     per_node: int
     fabric: FabricProfile
+    threads: int = THREADS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ def layout(train: TrainSpec, shape: ModelShape, place: Place, *, nodes: int) -> 
         fast = None
     else:
         net = network(gpu, place.fabric, per_node=place.per_node)
-        fast = speed(shape, work, gpu, net, per_node=place.per_node)
+        fast = speed(shape, work, gpu, net, per_node=place.per_node, threads=place.threads)
     return Layout(nodes=nodes, train=train, memory=memory(shape, work, gpu), speed=fast, gpu=gpu)
 
 

@@ -9,9 +9,10 @@ before. Gradients are copied into a buffer in fp32, which stays until the next g
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator.planner.activations import BlockBytes, block_bytes
 from orchestrator.planner.shape import ModelShape
-from orchestrator.planner.state import Group, State, state_of
+from orchestrator.planner.sizes import Sizes, sizes_of
+from orchestrator.planner.state import State
+from orchestrator.planner.trained import block_parameters
 from orchestrator.planner.workload import Workload
 
 # Kinds of bytes, in the order in which they are shown.
@@ -70,47 +71,6 @@ class _Now:
     unused: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sizes:
-    """Sizes in bytes that the moments share."""
-
-    shape: ModelShape
-    work: Workload
-    state: State
-    block: BlockBytes
-    hidden: float
-    last_norm: float
-
-    def whole(self, group: Group) -> float:
-        """Return the bytes of a group's parameters when they are gathered."""
-        return float(self.work.width * group.whole)
-
-    def own(self, group: Group) -> float:
-        """Return the bytes of a group's gradients before they are scattered."""
-        return float(self.work.width * group.trained)
-
-    def buffer(self, group: Group) -> float:
-        """Return the buffer that a group is gathered into; a single rank needs none."""
-        return self.whole(group) if self.work.shard > 1 else 0.0
-
-    def copies(self, group: Group) -> float:
-        """Return a rank's part of a group as it comes from host memory: in fp32, and cast."""
-        if not self.work.offload:
-            return 0.0
-        cast = self.work.width if self.work.width < 4 else 0
-        return (4.0 + cast) * group.whole / self.work.shard
-
-    @property
-    def saved(self) -> float:
-        """Return what all blocks and the last norm have saved by the end of the forward."""
-        return self.shape.layers * self.block.kept + self.last_norm
-
-    @property
-    def open_blocks(self) -> float:
-        """Return the gathered blocks between forward and backward; none if they are resharded."""
-        return 0.0 if self.work.reshard else self.shape.layers * self.whole(self.state.block)
-
-
 def moments(shape: ModelShape, work: Workload, *, processors: int) -> Iterator[Moment]:
     """Yield the moments of a step at which a GPU may hold most.
 
@@ -119,25 +79,12 @@ def moments(shape: ModelShape, work: Workload, *, processors: int) -> Iterator[M
         work: What a rank does.
         processors: Streaming multiprocessors of the GPU.
     """
-    sizes = _sizes(shape, work, processors)
+    sizes = sizes_of(shape, work, processors)
     for now in (*_forward(sizes), *_gathering(sizes), *_loss(sizes), *_backward(sizes)):
         yield _moment(now, sizes)
 
 
-def _sizes(shape: ModelShape, work: Workload, processors: int) -> _Sizes:
-    scaled = 4 if shape.fp32_norm else work.width
-    return _Sizes(
-        shape=shape,
-        work=work,
-        state=state_of(shape, work),
-        block=block_bytes(shape, work, processors=processors),
-        hidden=float(work.width * work.tokens * shape.hidden),
-        # Of the last norm: its input in fp32, that scaled, and what goes into the head.
-        last_norm=work.tokens * shape.hidden * (4.0 + scaled + work.width),
-    )
-
-
-def _moment(now: _Now, sizes: _Sizes) -> Moment:
+def _moment(now: _Now, sizes: Sizes) -> Moment:
     work, state = sizes.work, sizes.state
     sent, sums, sending = 4.0 * now.done / work.shard, 0.0, now.sending
     if work.micro_batches > 1:  # the last one counts, with the gradients of those before it
@@ -146,7 +93,7 @@ def _moment(now: _Now, sizes: _Sizes) -> Moment:
         else:
             sent = state.gradients
             # Only the last backward of a step lets go of the last buffer it scattered from.
-            sending = sending or 4.0 * (state.first.trained or state.ends.trained)
+            sending = sending or 4.0 * state.last
     there = 0.0 if work.offload else 1.0
     scattered = there * sent + now.received
     return Moment(
@@ -166,18 +113,18 @@ def _moment(now: _Now, sizes: _Sizes) -> Moment:
     )
 
 
-def _forward(sizes: _Sizes) -> Iterator[_Now]:
-    shape, work, state, block = sizes.shape, sizes.work, sizes.state, sizes.block
+def _forward(sizes: Sizes) -> Iterator[_Now]:
+    shape, work, state, block = sizes.shape, sizes.work, sizes.state, sizes.blocks[-1]
     yield _Now(
         name="forward of the last block",
         whole=sizes.whole(state.ends if shape.tied else state.first)
         + (sizes.open_blocks or sizes.whole(state.block)),
         buffer=max(2, work.prefetch + 1) * sizes.buffer(state.block) + sizes.copies(state.block),
-        activations=shape.layers * block.kept + block.again + block.forward,
+        activations=sizes.kept[-1] + block.again + block.forward + sizes.mask,
     )
 
 
-def _gathering(sizes: _Sizes) -> Iterator[_Now]:
+def _gathering(sizes: Sizes) -> Iterator[_Now]:
     """Yield the gathering of the largest group, while the buffer of a block is still there."""
     shape, state = sizes.shape, sizes.state
     buffer = sizes.buffer(state.block) + sizes.buffer(state.ends) + sizes.copies(state.ends)
@@ -190,17 +137,17 @@ def _gathering(sizes: _Sizes) -> Iterator[_Now]:
             name="gathering of the head",
             whole=sizes.whole(state.first) + (sizes.open_blocks or sizes.whole(state.block)),
             buffer=buffer,
-            activations=shape.layers * sizes.block.kept + sizes.hidden,
+            activations=sizes.kept[-1] + sizes.held_mask + sizes.hidden,
         )
 
 
-def _loss(sizes: _Sizes) -> Iterator[_Now]:
+def _loss(sizes: Sizes) -> Iterator[_Now]:
     """Yield the head and the loss, which is a part of the model's forward."""
     shape, work, state = sizes.shape, sizes.work, sizes.state
     whole = sizes.whole(state.first) + sizes.whole(state.ends) + sizes.open_blocks
     # The head's buffer is let go of at the end of the forward. A tied one was, long before.
     buffer = sizes.buffer(state.block if shape.tied else state.ends)
-    head = 0 if work.rank else shape.embedding
+    head = sizes.head
     if work.in_parts:
         yield _Now(
             name="loss, in parts",
@@ -233,7 +180,7 @@ def _part_of_loss(work: Workload, words: float, head: float) -> float:
     return max((12.0 + work.width) * words, 2.0 * work.width * words + work.width * head)
 
 
-def _whole_loss(sizes: _Sizes, *, whole: float, buffer: float) -> Iterator[_Now]:
+def _whole_loss(sizes: Sizes, *, whole: float, buffer: float) -> Iterator[_Now]:
     work = sizes.work
     words = float(work.tokens * sizes.shape.vocab)
     copies = 8.0 + (work.width if work.width == 2 else 0)  # the logits, in fp32, and log-softmax
@@ -256,7 +203,7 @@ def _whole_loss(sizes: _Sizes, *, whole: float, buffer: float) -> Iterator[_Now]
     )
 
 
-def _backward(sizes: _Sizes) -> Iterator[_Now]:
+def _backward(sizes: Sizes) -> Iterator[_Now]:
     shape, work, state = sizes.shape, sizes.work, sizes.state
     first = sizes.whole(state.first)
     yield _Now(
@@ -278,48 +225,64 @@ def _backward(sizes: _Sizes) -> Iterator[_Now]:
             activations=sizes.saved - sizes.last_norm + sizes.hidden,
         )
     # What is needed falls or rises evenly from the last but one to the first.
-    for index in sorted({0, max(shape.layers - 2, 0), shape.layers - 1}, reverse=True):
-        yield from _block(sizes, index)
+    even = {sizes.first, max(shape.layers - 2, 0), shape.layers - 1}
+    for index in sorted(set(range(shape.layers)) if work.freeze else even, reverse=True):
+        if index >= sizes.first:
+            yield from _block(sizes, index)
     if shape.tied:  # the embedding's gradient, the head's, and their sum
         yield _Now(
             name="sum of the gradients of embedding and head",
             done=state.trained - state.ends.trained,
             whole=sizes.whole(state.ends),
-            sending=4.0 * state.block.trained,
+            sending=4.0 * _behind(state, -1, tied=True),
             own=3.0 * sizes.own(state.ends),
             activations=sizes.hidden,
         )
     last = state.ends if shape.tied else state.first
-    yield _Now(
-        name="gradient of the embedding",
-        done=state.trained - last.trained,
-        sending=4.0 * last.trained,
-        received=4.0 * last.trained / work.shard,
-        own=sizes.own(last),
-        activations=sizes.hidden,
-    )
+    if last.trained:
+        yield _Now(
+            name="gradient of the embedding",
+            done=state.trained - last.trained,
+            sending=4.0 * last.trained,
+            received=4.0 * last.trained / work.shard,
+            own=sizes.own(last),
+            activations=sizes.hidden,
+        )
 
 
-def _block(sizes: _Sizes, index: int) -> Iterator[_Now]:
+def _behind(state: State, index: int, *, tied: bool) -> int:
+    """Return how many parameters the last group had that was scattered before block ``index``.
+
+    Groups that do not train are passed over: nothing lets go of the buffer before them.
+    """
+    above = (*state.blocks, *(() if tied else (state.ends,)))[index + 1 :]
+    return next((one.trained for one in above if one.trained), 0)
+
+
+def _block(sizes: Sizes, index: int) -> Iterator[_Now]:
     """Yield the backward of block ``index``: its MLP, its attention, its gradients."""
-    shape, work, state, block = sizes.shape, sizes.work, sizes.state, sizes.block
-    last = index == shape.layers - 1
-    behind = 0 if last and shape.tied else (state.ends if last else state.block).trained
+    shape, work, state, block = sizes.shape, sizes.work, sizes.state, sizes.blocks[index]
+    last, group = index == shape.layers - 1, state.blocks[index]
+    behind = _behind(state, index, tied=shape.tied)
     name = f"backward of {'the last' if last else 'the first' if index == 0 else 'a'} block"
     # A tied head stays whole, with its gradient, until the embedding's is there.
     held = sizes.whole(state.ends if shape.tied else state.first)
     tied = sizes.own(state.ends) if shape.tied else 0.0
-    done = (shape.layers - 1 - index) * state.block.trained
+    done = sum(one.trained for one in state.blocks[index + 1 :])
     done += 0 if shape.tied else state.ends.trained
-    here = sizes.whole(state.block) * (1 if work.reshard else index + 1)
+    here = sizes.whole(group) * (1 if work.reshard else index + 1)
     ahead = min(max(work.prefetch, 1), index)
-    buffer = ahead * sizes.buffer(state.block) if work.reshard else 0.0
-    kept = (index + 1) * block.kept + block.again
-    down = 0 if work.rank else shape.intermediate * shape.hidden * max(shape.experts, 1)
-    mlp = 0 if work.rank else shape.mlp_parameters
+    buffer = ahead * sizes.buffer(group) if work.reshard else 0.0
+    below = sizes.kept[index] + sizes.held_mask
+    kept = below + block.again
+    idle = sizes.trained.idle[index]
     for part, activations, weights in (
-        ("MLP", kept + block.working, down),
-        ("attention", kept - block.mlp + block.attention, mlp),
+        ("MLP", kept + block.working, _of_mlp(shape, work, idle, "down_proj")),
+        (
+            "attention",
+            kept - block.mlp + block.attention,
+            _of_mlp(shape, work, idle, "gate_proj", "up_proj", "down_proj", "router"),
+        ),
     ):
         yield _Now(
             name=f"{name}, {part}",
@@ -333,10 +296,22 @@ def _block(sizes: _Sizes, index: int) -> Iterator[_Now]:
     yield _Now(
         name=f"{name}, its gradients",
         done=done,
-        whole=held + here - sizes.whole(state.block),
+        whole=held + here - sizes.whole(group),
         buffer=buffer,
-        sending=4.0 * state.block.trained,
-        received=4.0 * state.block.trained / work.shard,
-        own=tied + sizes.own(state.block),
-        activations=index * block.kept + sizes.hidden,
+        sending=4.0 * (group.trained or behind),
+        received=4.0 * group.trained / work.shard,
+        own=tied + sizes.own(group),
+        activations=below - block.kept + sizes.hidden,
+    )
+
+
+def _of_mlp(shape: ModelShape, work: Workload, idle: frozenset[str], *names: str) -> int:
+    """Return how many parameters of the MLP have gradients, of those that are named."""
+    if work.rank:
+        return 0
+    parts = block_parameters(shape)
+    return sum(
+        size
+        for _, short, size in parts
+        if short.removesuffix(".bias") in names and short not in idle
     )

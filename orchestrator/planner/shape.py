@@ -21,6 +21,7 @@ class ModelShape:
         experts: How many, 0 for a dense MLP.
         experts_per_token: How many of them a token goes through.
         softcap: Whether attention scores are capped (Gemma 2), which SDPA cannot do.
+        windowed: How many blocks see `window` tokens back and no further.
     """
 
     family: str
@@ -41,6 +42,8 @@ class ModelShape:
     experts: int = 0
     experts_per_token: int = 0
     softcap: bool = False
+    windowed: int = 0
+    window: int = 0
 
     @property
     def query_width(self) -> int:

@@ -4,25 +4,34 @@ import re
 from dataclasses import dataclass
 
 from orchestrator.planner.gpus import Gpu
-from orchestrator.planner.rates import rate
+from orchestrator.planner.rates import Rate, rate
 from orchestrator.planner.shape import ModelShape
 from orchestrator.planner.state import state_of
 from orchestrator.planner.workload import Workload
 from orchestrator.profile import FabricProfile
 
-# What collectives reach of NVLink's bandwidth, and of that of HCAs between nodes (nccl-tests).
+# What collectives reach of NVLink's bandwidth, and of that of HCAs between nodes (nccl-tests). Two
+# H200 reached 0.54 to 0.60 of it with 0.25 to 1 GiB (tests/gpu/RESULTS.md: 268 GB/s at most).
 _OF_LINK = 0.75
+_OF_LINK_OF_TWO = 0.6
 _OF_HCA = 0.85
-# How much of the communication goes on while the GPU computes, and so costs no time.
-_HIDDEN = 0.9
+# How much of the communication costs no time because the GPU computes meanwhile. Collectives take
+# processors and memory from it: one gathering less (`reshard_after_forward: false`) saved 7 ms of
+# 1.1 B on 2 H200, of which it takes 8 ms alone.
+_HIDDEN = 0.3
 # More time for recomputing, which is a third at most: a forward is a third of a step. Measured on
-# H200, eager: selective 1.19 (1.1 B) and 1.06 (3.2 B), full 1.25 (1.1 B).
-_AGAIN = {"off": 1.0, "selective": 1.12, "full": 1.25}
+# H200, forward and backward alone, eager: selective 1.21 (1.1 B) and 1.19 (3.2 B), full 1.28.
+# Compiled, selective recomputing is a guess.
+_AGAIN = {"off": 1.0, "selective": 1.2, "full": 1.28}
+_AGAIN_COMPILED = {"off": 1.0, "selective": 1.12, "full": 1.28}
 # Deterministic kernels; measured on H200 (0.333 s instead of 0.296 s).
 _DETERMINISTIC = 1.12
 # An HCA's rate where a profile names the fabric and no rate, in Gbit/s.
 _GBITS = {"infiniband": 200.0, "roce": 200.0, "efa": 100.0, "slingshot": 200.0, "omnipath": 100.0}
 _SLOW_GBITS = 25.0
+
+
+THREADS = 8  # of a rank, where nobody says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +79,7 @@ def network(gpu: Gpu, fabric: FabricProfile, *, per_node: int) -> Network:
         fabric: The network between them.
         per_node: GPUs on a node.
     """
-    within = gpu.nvlink_bytes_s * _OF_LINK
+    within = gpu.nvlink_bytes_s * (_OF_LINK if per_node > 2 else _OF_LINK_OF_TWO)
     if fabric.busbw_gbs:
         return Network(within=within, between=fabric.busbw_gbs * 1e9, known=True)
     found = re.search(r"(\d+)", fabric.rate or "")
@@ -81,15 +90,30 @@ def network(gpu: Gpu, fabric: FabricProfile, *, per_node: int) -> Network:
     return Network(within=within, between=between, known=known)
 
 
-def speed(shape: ModelShape, work: Workload, gpu: Gpu, net: Network, *, per_node: int) -> Speed:
-    """Return how fast a step of ``work`` is likely to be."""
+def speed(
+    shape: ModelShape,
+    work: Workload,
+    gpu: Gpu,
+    net: Network,
+    *,
+    per_node: int,
+    threads: int = THREADS,
+) -> Speed:
+    """Return how fast a step of ``work`` is likely to be.
+
+    Args:
+        shape: The model.
+        work: What a rank does.
+        gpu: On what.
+        net: What it sends over.
+        per_node: GPUs of a node.
+        threads: Threads of a rank's processor, for an optimizer that is offloaded.
+    """
     reached = rate(shape, work, gpu)
-    per_micro = shape.flops_per_token(work.seq_len) * work.tokens / (gpu.bf16_flops * reached.share)
-    slower = _AGAIN[work.checkpointing] * (_DETERMINISTIC if work.deterministic else 1.0)
-    frozen = 2 / 3 if work.rank else 1.0  # no gradients of the frozen matrices
-    compute_s = per_micro * slower * frozen * work.micro_batches + _optimizer_s(shape, work, gpu)
+    blocks_s = _blocks_s(shape, work, gpu, reached) * work.micro_batches
+    compute_s = blocks_s + _moving_s(shape, work, gpu) + _optimizer_s(shape, work, gpu, threads)
     sent_s = _communication_s(shape, work, net, per_node=per_node)
-    exposed_s = max(sent_s * (1 - _HIDDEN), sent_s - _HIDDEN * compute_s)
+    exposed_s = max(sent_s * (1 - _HIDDEN), sent_s - 0.9 * blocks_s)
     step_s = compute_s + exposed_s
     tokens = work.tokens * work.micro_batches
     flops = shape.flops_per_token(work.seq_len) * tokens
@@ -104,21 +128,110 @@ def speed(shape: ModelShape, work: Workload, gpu: Gpu, net: Network, *, per_node
     )
 
 
-# Host memory's bandwidth for an optimizer on the processor, and PCIe's; bytes a second. A guess for
-# several threads a rank: with one (OMP_NUM_THREADS=1), 0.35 B on 2 H200 took 0.6 s, 8e9 a second.
-_HOST_BYTES_S = 40e9
+# The time in which a processor starts the kernels of a block's forward and backward, uncompiled: no
+# GPU is faster. 24 blocks of 0.35 B took 0.16 s and 28 of Qwen 3 0.6 B, which norms queries and
+# keys too, 0.23 s beside what is counted below, at 16,384 and 8,192 tokens on H200.
+_LAUNCH_S = 6.6e-3
+_LAUNCH_NORMED_S = 8.2e-3
 
 
-def _optimizer_s(shape: ModelShape, work: Workload, gpu: Gpu) -> float:
-    """Return the time of AdamW: parameters, gradients and moments are read, three are written."""
-    moved = 28.0 * state_of(shape, work).trained / work.shard
-    return moved / (_HOST_BYTES_S if work.offload else gpu.hbm_bytes_s)
+def _blocks_s(shape: ModelShape, work: Workload, gpu: Gpu, reached: Rate) -> float:
+    """Return the time of forward and backward of a micro-batch."""
+    flops = shape.flops_per_token(work.seq_len) * work.tokens
+    again = (_AGAIN_COMPILED if work.compiled else _AGAIN)[work.checkpointing]
+    slower = again * (_DETERMINISTIC if work.deterministic else 1.0)
+    seconds = flops / (gpu.bf16_flops * reached.share) + _masked_s(shape, work, gpu, reached)
+    seconds *= slower * _with_gradients(shape, work)
+    each = _LAUNCH_NORMED_S if shape.qk_norm else _LAUNCH_S
+    return max(seconds, 0.0 if work.compiled else each * shape.layers)
+
+
+# What attention with a mask reaches of the peak, the operations of all pairs of tokens counted: the
+# kernel that takes a mask is older than Hopper, and leaves none of them out. A guess.
+_OF_MASKED = 0.12
+
+
+def _masked_s(shape: ModelShape, work: Workload, gpu: Gpu, reached: Rate) -> float:
+    """Return how much longer attention takes where it has a mask."""
+    flops = 12.0 * shape.layers * shape.query_width * work.seq_len * work.tokens * work.masked
+    slower = 1 / _OF_MASKED - 1 / reached.share
+    return max(flops / gpu.bf16_flops * slower, 0.0)
+
+
+def _with_gradients(shape: ModelShape, work: Workload) -> float:
+    """Return the part of forward and backward that is done where not all of the model trains.
+
+    A third each: forward, gradients of what goes in, gradients of weights. Blocks below all that
+    trains have a forward alone.
+    """
+    if work.rank:
+        return 2 / 3
+    state = state_of(shape, work)
+    first = next((n for n, one in enumerate(state.blocks) if one.trained), shape.layers)
+    below = 0 if state.first.trained or shape.tied else first
+    weights = sum(one.trained for one in state.blocks) / sum(one.whole for one in state.blocks)
+    return (1 + (shape.layers - below) / shape.layers + weights) / 3
+
+
+# What operators bound by memory reach of its bandwidth.
+_OF_HBM = 0.7
+# Bytes a word of the vocabulary and a token, from logits in bf16 to their gradient: in fp32, with
+# log-softmax and its gradient, or compiled into two kernels.
+_LOSS_BYTES, _LOSS_BYTES_COMPILED = 40.0, 12.0
+
+
+def _moving_s(shape: ModelShape, work: Workload, gpu: Gpu) -> float:
+    """Return the time of what only moves bytes on the GPU.
+
+    Each gathering casts a rank's part from fp32 and copies the whole out of the buffer; before each
+    scattering gradients are copied into one in fp32; from the second micro-batch on they are added.
+    """
+    state = state_of(shape, work)
+    whole = sum(one.whole for one in (state.first, *state.blocks, state.ends))
+    gathers = (2 if work.reshard else 1) * work.micro_batches
+    scatters = 1 if work.unsharded_sums else work.micro_batches
+    narrow = work.width
+    moved = gathers * ((4 + narrow) * whole / work.shard + 2 * narrow * whole)
+    moved += scatters * (narrow + 4.0) * state.trained
+    if work.unsharded_sums:  # a cast, and sums of what is whole
+        moved += (work.micro_batches * (narrow + 4.0) + 12.0 * work.micro_batches) * state.trained
+    else:
+        moved += (work.micro_batches - 1) * 12.0 * state.trained / work.shard
+    words = work.tokens * work.micro_batches * shape.vocab
+    moved += words * (_LOSS_BYTES_COMPILED if work.compiled else _LOSS_BYTES)
+    return moved / (gpu.hbm_bytes_s * _OF_HBM)
+
+
+# AdamW reads parameters, gradients and moments and writes three of them; clipping reads the
+# gradients, and reads and writes them again.
+_ADAMW_BYTES = 28.0 + 12.0
+# What a thread of a processor moves for the same, and all of a rank's at most; bytes a second. With
+# one thread 0.35 B took 0.6 s of a step on 2 H200; that more threads are faster is assumed.
+_THREAD_BYTES_S = 12.4e9
+_HOST_BYTES_S = 50e9
+# PCIe's, one way, of a GPU of the fifth generation (64 GB/s) with pinned memory; assumed.
+_PCIE_BYTES_S = 50e9
+
+
+def _optimizer_s(shape: ModelShape, work: Workload, gpu: Gpu, threads: int) -> float:
+    """Return the time of clipping and AdamW; where they are offloaded, with all transfers.
+
+    Those are parameters in fp32 for each gathering, and gradients once a micro-batch. The optimizer
+    waits for the last of them and the next forward for it, so nothing of it is hidden.
+    """
+    state = state_of(shape, work)
+    moved = _ADAMW_BYTES * state.trained / work.shard
+    if not work.offload:
+        return moved / (gpu.hbm_bytes_s * _OF_HBM)
+    sent = state.parameters * (2 if work.reshard else 1) + state.gradients
+    host = min(_THREAD_BYTES_S * max(threads, 1), _HOST_BYTES_S)
+    return moved / host + sent * work.micro_batches / _PCIE_BYTES_S
 
 
 def _communication_s(shape: ModelShape, work: Workload, net: Network, *, per_node: int) -> float:
     """Return the time of all collectives of a step, were nothing else to do."""
     state = state_of(shape, work)
-    whole = state.first.whole + shape.layers * state.block.whole + state.ends.whole
+    whole = sum(one.whole for one in (state.first, *state.blocks, state.ends))
     of_others = (work.shard - 1) / work.shard
     gathers = 2 if work.reshard else 1
     scatters = 1 if work.unsharded_sums else work.micro_batches

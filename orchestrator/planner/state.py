@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from orchestrator.planner.shape import ModelShape
+from orchestrator.planner.trained import trained
 from orchestrator.planner.workload import Workload
 
 
@@ -25,7 +26,7 @@ class State:
 
     Attributes:
         first: The embedding, unless it belongs to the ends.
-        block: One decoder block.
+        blocks: The decoder blocks.
         ends: The last norm and the head, and the embedding where it is the head's own matrix.
         trained: All parameters that are trained.
         parameters: Bytes of a rank's part of all parameters.
@@ -34,34 +35,44 @@ class State:
     """
 
     first: Group
-    block: Group
+    blocks: tuple[Group, ...]
     ends: Group
     trained: int
     parameters: float
     gradients: float
     optimizer: float
 
+    @property
+    def block(self) -> Group:
+        """One of the blocks, all of which are as large."""
+        return self.blocks[0]
+
+    @property
+    def last(self) -> int:
+        """How many parameters the last group has whose gradients are scattered."""
+        sizes = (one.trained for one in (self.first, *self.blocks, self.ends))
+        return next((size for size in sizes if size), 0)
+
 
 def state_of(shape: ModelShape, work: Workload) -> State:
     """Return what each rank holds of the model and its optimizer."""
     lora = lora_parameters(shape, work)
-
-    def group(parameters: int, adapters: int = 0) -> Group:
-        return Group(parameters + adapters, adapters if work.rank else parameters)
-
-    first = group(0 if shape.tied else shape.embedding)
-    block = group(shape.block, lora)
-    ends = group(shape.hidden + shape.embedding)
-    whole = first.whole + shape.layers * block.whole + ends.whole
-    trained = first.trained + shape.layers * block.trained + ends.trained
+    found = trained(shape, ("*",) if work.rank else work.freeze)
+    first = Group(0, 0) if shape.tied else Group(shape.embedding, found.embedding)
+    blocks = tuple(Group(shape.block + lora, size + lora) for size in found.blocks)
+    head = found.embedding if shape.tied else found.head
+    ends = Group(shape.hidden + shape.embedding, found.norm + head)
+    groups = (first, *blocks, ends)
+    whole = sum(group.whole for group in groups)
+    trains = sum(group.trained for group in groups)
     return State(
         first=first,
-        block=block,
+        blocks=blocks,
         ends=ends,
-        trained=trained,
+        trained=trains,
         parameters=4.0 * whole / work.shard,
-        gradients=4.0 * trained / work.shard,
-        optimizer=8.0 * trained / work.shard,
+        gradients=4.0 * trains / work.shard,
+        optimizer=8.0 * trains / work.shard,
     )
 
 

@@ -34,6 +34,11 @@ class Workload:
         rank: Of LoRA; 0 where all parameters are trained.
         dropout: Whether what goes into adapters is dropped out in part.
         adapted: The projections that LoRA adapts.
+        freeze: Patterns for names of what does not train.
+        idle: Short names of the weights that do not train, of the one block that is looked at.
+        masked: The share of the blocks whose attention is given a mask, be it for documents or for
+            windows. Flash attention takes none, so SDPA's memory-efficient kernel does it.
+        several_masks: Whether each sequence has a mask of its own.
         base_is_kept: Whether checkpoints leave frozen weights out, since a directory has them.
     """
 
@@ -58,6 +63,10 @@ class Workload:
     rank: int = 0
     dropout: bool = False
     adapted: tuple[str, ...] = ()
+    freeze: tuple[str, ...] = ()
+    idle: frozenset[str] = frozenset()
+    masked: float = 0.0
+    several_masks: bool = False
     base_is_kept: bool = False
 
     @property
@@ -90,6 +99,7 @@ def workload(spec: TrainSpec, shape: ModelShape, *, world_size: int) -> Workload
     replicate, shard = mesh_shape(spec, world_size)
     tokens = spec.micro_batch * spec.data.seq_len
     rank, adapted, dropout = _lora(getattr(spec, "lora", None))
+    masked = _masked(spec, shape)
     return Workload(
         batch=spec.micro_batch,
         seq_len=spec.data.seq_len,
@@ -98,7 +108,7 @@ def workload(spec: TrainSpec, shape: ModelShape, *, world_size: int) -> Workload
         shard=shard,
         width=2 if spec.precision == "bf16" else 4,
         checkpointing=spec.activation_checkpointing,
-        attention=spec.model.attention,
+        attention="eager" if shape.softcap else spec.model.attention,
         compiled=spec.compile,
         fp8=spec.fp8,
         reshard=spec.reshard_after_forward,
@@ -108,12 +118,25 @@ def workload(spec: TrainSpec, shape: ModelShape, *, world_size: int) -> Workload
         offload=spec.cpu_offload,
         deterministic=spec.deterministic,
         prefetch=spec.prefetch,
-        fused_attention=spec.precision == "bf16" or shape.kv_heads == shape.heads,
+        # With a mask the heads of keys are repeated beforehand (transformers), which helps here.
+        fused_attention=spec.precision == "bf16" or shape.kv_heads == shape.heads or masked == 1,
         rank=rank,
         dropout=dropout,
         adapted=adapted,
-        base_is_kept=rank > 0 and spec.model.path is not None,
+        freeze=spec.freeze,
+        masked=masked,
+        several_masks=spec.data.packing == "documents",
+        base_is_kept=(rank > 0 or bool(spec.freeze)) and spec.model.path is not None,
     )
+
+
+def _masked(spec: TrainSpec, shape: ModelShape) -> float:
+    """Return the share of the blocks whose attention gets a mask (transformers' `sdpa_mask`)."""
+    if spec.model.attention != "sdpa":
+        return 0.0
+    if spec.data.packing == "documents":
+        return 1.0
+    return shape.windowed / shape.layers if 0 < shape.window <= spec.data.seq_len else 0.0
 
 
 def _lora(given: Any) -> tuple[int, tuple[str, ...], bool]:

@@ -147,8 +147,9 @@ def _model(spec: TrainSpec, world: World) -> Any:
     model = AutoModelForCausalLM.from_config(
         config, dtype=torch.float32, attn_implementation=spec.model.attention
     ).train()
-    if getattr(spec, "lora", None):
+    if spec.lora or spec.freeze:
         import_module("orchestrator.trainer.freezing").freeze(model, spec)
+    if spec.lora:
         import_module("orchestrator.trainer.lora").add_lora(model, spec)
         _give_memory(model)
     if hasattr(spec, "loss_chunks"):

@@ -21,6 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 from orchestrator.planner.activations import saved_per_token  # noqa: E402
 from orchestrator.planner.families import FAMILIES, shape_of  # noqa: E402
 from orchestrator.planner.moments import moments  # noqa: E402
+from orchestrator.planner.trained import block_parameters  # noqa: E402
 from orchestrator.planner.workload import Workload, workload  # noqa: E402
 from orchestrator.spec.train import TrainSpec  # noqa: E402
 from orchestrator.trainer.anatomy import decoder_blocks  # noqa: E402
@@ -67,7 +68,9 @@ def test_parameters_are_those_of_transformers(family: str, changes: dict[str, An
     model, shape = on_meta(config), shape_of(config)
     assert sum(p.numel() for p in model.parameters()) == shape.parameters
     block = next(iter(decoder_blocks(model).values()))
-    assert sum(p.numel() for p in block.parameters()) == shape.block
+    named = {name: parameter.numel() for name, parameter in block.named_parameters()}
+    assert named == {name: size for name, _, size in block_parameters(shape)}
+    assert sum(named.values()) == shape.block
     assert shape_of(AutoConfig.for_model(**config).to_dict()) == shape
 
 
@@ -101,14 +104,17 @@ def saved_bytes(config: dict[str, Any], work: Workload, *, compiled: bool = Fals
             return inner(*args, **kwargs)
 
     setattr(block, "_compiled_call_impl" if compiled else "forward", forward)
+    halves = (torch.arange(work.seq_len) % (work.seq_len // 2)).expand(work.batch, -1)
+    positions = {"position_ids": halves} if work.several_masks else {}
     with as_cuda_does(work):
-        model(input_ids=torch.randint(0, 255, (work.batch, work.seq_len)))
+        model(input_ids=torch.randint(0, 255, (work.batch, work.seq_len)), **positions)
     return sum(storage.nbytes() for storage in kept.values())
 
 
 def shared_bytes(config: dict[str, Any], work: Workload) -> int:
     """Return the sines and cosines, which all blocks share."""
-    return 2 * work.width * work.seq_len * shape_of(config).head_dim
+    each = work.batch if work.several_masks else 1
+    return 2 * work.width * each * work.seq_len * shape_of(config).head_dim
 
 
 @pytest.mark.parametrize("width", [2, 4])
@@ -120,6 +126,37 @@ def test_a_block_saves_what_is_written_down(family: str, attention: str, width: 
     counted = saved_bytes(config, work) - shared_bytes(config, work)
     said = work.tokens * sum(saved_per_token(shape_of(config), work).values())
     assert said == pytest.approx(counted, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("family", "several", "changes"),
+    [
+        ("llama", True, {}),
+        ("qwen3", True, {}),
+        ("mistral", False, {"sliding_window": 16}),
+        ("gemma3_text", False, {"sliding_window": 16, "layer_types": ["sliding_attention"] * 3}),
+    ],
+)
+def test_a_block_whose_attention_has_a_mask_keeps_it(
+    family: str, several: bool, changes: dict[str, Any]
+) -> None:
+    config = {
+        "model_type": family, **SMALL, "num_key_value_heads": 2, "head_dim": 24, **changes,
+    }  # fmt: skip
+    work = Workload(batch=2, seq_len=40, masked=1.0, several_masks=several)
+    counted = saved_bytes(config, work) - shared_bytes(config, work)
+    said = work.tokens * sum(saved_per_token(shape_of(config), work).values())
+    assert said == pytest.approx(counted, rel=0.03)
+
+
+@pytest.mark.parametrize("family", ["mistral", "qwen2", "qwen3", "gemma2", "gemma3_text"])
+def test_windows_are_those_of_transformers(family: str) -> None:
+    config = {"model_type": family, "num_hidden_layers": 30, "use_sliding_window": True}
+    made, shape = AutoConfig.for_model(**config), shape_of(config)
+    kinds = getattr(made, "layer_types", None) or ["sliding_attention"] * 30
+    assert shape.windowed == sum(kind == "sliding_attention" for kind in kinds)
+    assert shape.window == made.sliding_window
+    assert shape_of(made.to_dict()).windowed == shape.windowed
 
 
 def test_a_block_without_a_kernel_for_its_attention_saves_all_scores() -> None:
@@ -156,6 +193,7 @@ TIED: dict[str, Any] = {
     **LLAMA, "model_type": "qwen3", "head_dim": 64, "tie_word_embeddings": True,
 }  # fmt: skip
 _AC = "activation_checkpointing"
+NARROW: dict[str, Any] = {**LLAMA, "vocab_size": 300}
 # Configuration, ranks, tokens of a sequence, sequences, micro-batches, keys of `train`.
 STEPS: list[tuple[dict[str, Any], int, int, int, int, dict[str, Any]]] = [
     (LLAMA, 2, 1024, 4, 1, {}),
@@ -175,6 +213,11 @@ STEPS: list[tuple[dict[str, Any], int, int, int, int, dict[str, Any]]] = [
     ({**LLAMA, "vocab_size": 300}, 2, 1024, 4, 1, {"lora": {"rank": 16}}),
     (LLAMA, 2, 1024, 4, 1, {"lora": {"target_modules": ["q_proj", "v_proj"]}, _AC: "full"}),
     (TIED, 2, 1024, 2, 1, {"lora": {"rank": 64}}),
+    (NARROW, 2, 1024, 4, 1, {"freeze": ["model.embed_tokens.*", "model.layers.[0-2].*"]}),
+    (NARROW, 2, 1024, 4, 1, {"freeze": ["model.layers.[135].*"]}),
+    (NARROW, 2, 1024, 4, 1, {"freeze": ["*.mlp.*", "*norm*"]}),
+    (TIED, 2, 1024, 2, 1, {"freeze": ["model.embed_tokens.*"], _AC: "full"}),
+    (LLAMA, 2, 1024, 2, 1, {"freeze": ["model.*"]}),
     (LLAMA, 2, 1024, 2, 1, {"reshard_after_forward": False}),
     (TIED, 2, 1024, 4, 1, {}),
     (TIED, 2, 32, 1, 1, {}),

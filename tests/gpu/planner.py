@@ -1,6 +1,6 @@
 """What `fsdpq plan` predicts, beside what the trainer's own parts take on the GPUs of this machine.
 
-    python -m tests.gpu.planner [--out DIR] [--only NAME,...] [--budget 75]
+    python -m tests.gpu.planner [--out DIR] [--only NAME,... | --new] [--budget 230]
 
 One process a GPU, two at most; all configurations one after the other in the same processes, three
 steps each, with random weights that are drawn on the device. Prints a table: what PyTorch's tensors
@@ -28,11 +28,12 @@ import torch.distributed as dist
 from orchestrator.errors import SpecError
 from orchestrator.runtime.environment import read_environment
 from orchestrator.trainer.corpus import open_corpus
+from orchestrator.trainer.evaluation import Evaluator
 from orchestrator.trainer.training import build, train_step
 from orchestrator.trainer.world import fix_arithmetic
-from tests.gpu.planner_cases import CASES, Case, predicted
+from tests.gpu.planner_cases import CASES, NEW, Case, predicted
 from tests.gpu.planner_parts import join, leave, randomise, world_of
-from tests.gpu.planner_table import report
+from tests.gpu.planner_table import record, report
 from tests.gpu.results import Results, about
 
 Row = dict[str, Any]
@@ -44,18 +45,22 @@ def measured(case: Case, rank: int, world_size: int, folder: Path) -> Row:
     spec = case.spec(world_size, folder / "text", tiny=not on_gpu)
     fix_arithmetic(spec)
     torch.use_deterministic_algorithms(spec.deterministic)
+    torch.compiler.reset()  # after some blocks of other sizes it would compile no more
     world = world_of(read_environment(os.environ), spec)
     corpus = open_corpus(spec.data.text_files, seq_len=spec.data.seq_len)
     training = build(spec, world, corpus, fresh=False)
     randomise(training.model)
     _reset()
+    evaluator = Evaluator.of(training, corpus)
     times = []
-    for _ in range(case.steps):
+    for number in range(case.steps):
         began = time.perf_counter()
         train_step(training)
         times.append(time.perf_counter() - began)
+        if evaluator is not None and number == 1:
+            evaluator.measure(stop=lambda: False)
     row = _memory_now() if on_gpu else {}
-    del training
+    del training, evaluator
     gc.collect()
     if on_gpu:
         torch.cuda.empty_cache()
@@ -96,6 +101,7 @@ def work(names: list[str], budget_s: float, out: Path | None) -> None:
             results.add(_row(name, row, trouble, world_size))
     if rank == 0:
         print(results.markdown, flush=True)
+        print("", *record(results.rows), sep="\n", flush=True)
     leave()
 
 
@@ -139,6 +145,7 @@ def _row(name: str, row: Row, trouble: str, count: int) -> Row:
     return {
         "name": name,
         "trouble": "",
+        "new": CASES[name].new,
         "what": CASES[name].what,
         "predicted": predicted(CASES[name], count, gpu=_gpu(), tiny=not torch.cuda.is_available()),
         "measured": row,
@@ -149,7 +156,9 @@ def launch(folder: Path) -> int:
     """Start the ranks; return torchrun's exit code."""
     # Counts without a CUDA context in this process.
     count = min(torch.cuda.device_count(), 2) or 2
-    (folder / "text").write_bytes(bytes(range(256)) * 4096)
+    (folder / "text").mkdir()
+    for number in range(512):  # a file is a document; several fall into a sequence
+        (folder / "text" / f"{number:03}.txt").write_bytes(bytes(range(256)) * 8)
     argv = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     argv += [f"--nproc-per-node={count}", "-m", "tests.gpu.planner", *sys.argv[1:]]
     environment = {
@@ -167,7 +176,14 @@ def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(CASES))
-    parser.add_argument("--budget", type=float, default=75.0, help="seconds after start-up")
+    parser.add_argument(
+        "--new",
+        dest="only",
+        action="store_const",
+        const=",".join(NEW),
+        help="what the planner has not met",
+    )
+    parser.add_argument("--budget", type=float, default=230.0, help="seconds after start-up")
     parser.add_argument("--out", type=Path, help="a folder for the rows, as they are measured")
     args = parser.parse_args()
     names = args.only.split(",")

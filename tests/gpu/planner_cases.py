@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.planner.families import shape_of
-from orchestrator.planner.gpus import find
+from orchestrator.planner.gpus import Gpu, find
 from orchestrator.planner.memory import memory
-from orchestrator.planner.workload import workload
+from orchestrator.planner.shape import ModelShape
+from orchestrator.planner.speed import network, speed
+from orchestrator.planner.workload import Workload, workload
+from orchestrator.profile import FabricProfile
 from orchestrator.spec.train import TrainSpec
 
 _LLAMA: dict[str, Any] = {"model_type": "llama", "max_position_embeddings": 8192}
@@ -39,16 +42,34 @@ MODELS: dict[str, dict[str, Any]] = {
         "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16,
         "num_key_value_heads": 8, "head_dim": 128, "tie_word_embeddings": True,
     },
+    "mistral 1.3B": {
+        "model_type": "mistral", "vocab_size": 32768, "hidden_size": 2048,
+        "intermediate_size": 7168, "num_hidden_layers": 22, "num_attention_heads": 16,
+        "num_key_value_heads": 4, "head_dim": 128, "sliding_window": 1024,
+        "max_position_embeddings": 8192,
+    },
+    # The sizes of google/gemma-3-1b-pt.
+    "gemma3 1B": {
+        "model_type": "gemma3_text", "vocab_size": 262144, "hidden_size": 1152,
+        "intermediate_size": 6912, "num_hidden_layers": 26, "num_attention_heads": 4,
+        "num_key_value_heads": 1, "head_dim": 256, "sliding_window": 512,
+        "query_pre_attn_scalar": 256, "tie_word_embeddings": True,
+    },
 }  # fmt: skip
 _TINY: dict[str, Any] = {
     "vocab_size": 256, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Case:
-    """One configuration: a model, sequences of a micro-batch, tokens of a sequence, and keys."""
+    """One configuration: a model, sequences of a micro-batch, tokens of a sequence, and keys.
+
+    Attributes:
+        evaluated: Whether the loss on a validation set is measured after the second step.
+        new: Whether the planner was last mended before anybody had measured it.
+    """
 
     model: str
     batch: int
@@ -56,45 +77,60 @@ class Case:
     keys: dict[str, Any] = field(default_factory=dict)
     micro_batches: int = 1
     steps: int = 3
+    evaluated: bool = False
+    new: bool = False
 
     @property
     def what(self) -> str:
         """The configuration in words."""
         keys = ", ".join(f"{key}: {_short(value)}" for key, value in self.keys.items())
         several = f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
-        return f"{self.model}, {self.batch} x {self.seq_len}{several}{', ' if keys else ''}{keys}"
+        evaluated = ", evaluated" if self.evaluated else ""
+        size = f"{self.model}, {self.batch} x {self.seq_len}"
+        return f"{size}{several}{evaluated}{', ' if keys else ''}{keys}"
 
     def spec(self, world_size: int, text: Path, *, tiny: bool) -> TrainSpec:
         """Return it as the trainer reads it; ``tiny`` makes all of it small."""
         config = MODELS[self.model]
         if tiny:
-            config = {**config, **_TINY, "head_dim": 16}
+            config = {**config, **_TINY}
         batch, length = (1, 32) if tiny else (self.batch, self.seq_len)
+        data = {"text_files": [str(text)], "seq_len": length, **self.keys.get("data", {})}
+        evaluation = {"text_files": [str(text)], "batches": 2} if self.evaluated else None
         return TrainSpec.model_validate(
             {
                 "model": {"config": config},
-                "data": {"text_files": [str(text)], "seq_len": length},
+                "eval": evaluation,
                 "steps": 100,
                 "micro_batch": batch,
                 "global_batch": batch * self.micro_batches * world_size,
                 "deterministic": False,
                 **self.keys,
+                "data": data,
             }
         )
 
 
 def predicted(case: Case, world_size: int, *, gpu: str, tiny: bool) -> dict[str, Any]:
-    """Return what the planner says of a configuration, in bytes."""
+    """Return what the planner says of a configuration, in bytes and seconds."""
     spec = case.spec(world_size, Path("text"), tiny=tiny)
     shape = shape_of(spec.model.config or {})
-    said = memory(shape, workload(spec, shape, world_size=world_size), find(gpu))
+    work, kind = workload(spec, shape, world_size=world_size), find(gpu)
+    said = memory(shape, work, kind)
     return {
         "parameters": shape.parameters,
         "allocated": said.allocated,
         "reserved": said.reserved,
         "context": said.context,
         "moment": said.moment,
+        "step_s": _step_s(shape, work, kind, world_size) if kind else None,
     }
+
+
+def _step_s(shape: ModelShape, work: Workload, gpu: Gpu, world_size: int) -> float:
+    """Return the time of a step on one node, with a thread a rank, as the script starts them."""
+    net = network(gpu, FabricProfile(kind="none"), per_node=world_size)
+    return speed(shape, work, gpu, net, per_node=world_size, threads=1).step_s
 
 
 def _short(value: object) -> str:
@@ -104,7 +140,31 @@ def _short(value: object) -> str:
 _AC = "activation_checkpointing"
 _HSDP = {"replicate": 2, "shard": 1}
 
-CASES: dict[str, Case] = {
+_LORA = {"lora": {"rank": 16}}
+# The lower half of the 1.1 B model, and what it reads; and every second block.
+_LOWER = {"freeze": ["model.embed_tokens.*", "model.layers.[0-7].*"]}
+_EVEN = {"freeze": ["model.layers.*[02468].*"]}
+
+# Those that the planner has not met yet.
+_NEW: dict[str, Case] = {
+    "lora": Case("1.1B", 4, 4096, _LORA, new=True),
+    "8b-lora": Case("8B", 1, 4096, {**_LORA, _AC: "selective"}, new=True),
+    "freeze-lower": Case("1.1B", 4, 4096, _LOWER, new=True),
+    "freeze-even": Case("1.1B", 4, 4096, _EVEN, new=True),
+    "documents": Case("1.1B", 4, 4096, {"data": {"packing": "documents"}}, new=True),
+    "mistral": Case("mistral 1.3B", 2, 4096, new=True),
+    "gemma3": Case("gemma3 1B", 2, 2048, new=True),
+    "evaluated": Case("1.1B", 4, 4096, {_AC: "full"}, evaluated=True, new=True),
+    "small-compile": Case("0.35B", 8, 2048, {"compile": True}, new=True),
+    "small-rowwise": Case("0.35B", 8, 2048, {"compile": True, "fp8": "rowwise"}, new=True),
+    "qwen3-compile": Case("qwen3 0.6B", 4, 2048, {"compile": True}, new=True),
+    "full-compile": Case("1.1B", 4, 4096, {"compile": True, _AC: "full"}, new=True),
+    "accumulate-compile": Case("1.1B", 2, 4096, {"compile": True}, micro_batches=4, new=True),
+    "tied-3b-compile": Case("3.2B", 2, 4096, {"compile": True, _AC: "selective"}, new=True),
+    "tied-3b-tensorwise": Case("3.2B", 2, 4096, {"compile": True, "fp8": "tensorwise"}, new=True),
+    "8b-lora-compile": Case("8B", 1, 4096, {**_LORA, "compile": True}, new=True),
+}
+_MET: dict[str, Case] = {
     "small": Case("0.35B", 8, 2048),
     "small-whole-loss": Case("0.35B", 8, 2048, {"loss_chunks": 1}),
     "small-fp32": Case("0.35B", 4, 2048, {"precision": "fp32"}),
@@ -122,11 +182,14 @@ CASES: dict[str, Case] = {
     "8b": Case("8B", 1, 2048),
     "8b-full": Case("8B", 2, 4096, {_AC: "full"}),
     "8b-selective": Case("8B", 1, 4096, {_AC: "selective"}),
-    "lora": Case("1.1B", 4, 4096, {"lora": {"rank": 16}}),
-    "8b-lora": Case("8B", 1, 4096, {"lora": {"rank": 16}, _AC: "full"}),
     "compile": Case("1.1B", 4, 4096, {"compile": True}),
     "fp8": Case("1.1B", 4, 4096, {"compile": True, "fp8": "rowwise"}),
     "offload": Case("0.35B", 4, 2048, {"cpu_offload": True}),
-    # Last: its communicators stay, and would count as CUDA's own memory of what comes after.
-    "hsdp": Case("1.1B", 4, 4096, {"mesh": _HSDP}),
 }
+# Last: their communicators stay, and would count as CUDA's own memory of what comes after.
+_LAST: dict[str, Case] = {
+    "hsdp": Case("1.1B", 4, 4096, {"mesh": _HSDP}),
+    "hsdp-compile": Case("1.1B", 4, 4096, {"mesh": _HSDP, "compile": True}, new=True),
+}
+CASES: dict[str, Case] = {**_NEW, **_MET, **_LAST}
+NEW = tuple(name for name, case in CASES.items() if case.new)

@@ -79,6 +79,7 @@ def _row(name: str, case: Case, gib: dict[str, float], step_s: float) -> dict[st
     return {
         "name": name,
         "trouble": "",
+        "new": case.new,
         "what": case.what,
         "predicted": predicted(case, _RANKS, gpu=_GPU, tiny=False),
         "measured": {**{kind: size * GIB for kind, size in gib.items()}, "step_s": step_s},

@@ -75,7 +75,7 @@ class Row:
         return " ".join([*words, self.label]).rstrip()
 
 
-def rows(*, compiled: bool, tiny: bool) -> Iterator[Row]:
+def rows(*, compiled: bool, tiny: bool, ranks: int) -> Iterator[Row]:
     """Yield what to measure, the most telling first."""
     fast, eager, some = Options(compiled), Options(), Options(compiled, "selective")
     fp8 = [Options(True, fp8="tensorwise"), Options(True, fp8="rowwise")]
@@ -91,6 +91,9 @@ def rows(*, compiled: bool, tiny: bool) -> Iterator[Row]:
         yield from (Row(who, size, eager) for who in WHO)
     yield Row("plain", size, fast)
     yield Row("fsdpq", size, some)
+    if ranks >= 4 or tiny:
+        hsdp = ("mesh", {"replicate": 2, "shard": ranks // 2})
+        yield Row("fsdpq", size if tiny else "8B", some, "HSDP", (hsdp,))
     yield Row("fsdpq", size, Options(compiled, "full"))
     for label, key, value in (
         ("whole logits", "loss_chunks", 1),
@@ -304,8 +307,8 @@ def worker(args: argparse.Namespace) -> None:
     rate = matrix_rate(world.device)
     ran_on = about()
     results = Results(args.out if world.rank == 0 else None, "speed", markdown(ran_on, rate))
-    for row in rows(compiled=args.compile or not tiny, tiny=tiny):
-        if not any(text in row.name for text in args.only.split(",")):
+    for row in rows(compiled=args.compile or not tiny, tiny=tiny, ranks=world.size):
+        if not any(wanted(row.name, text) for text in args.only.split(",")):
             continue
         batch = args.batch_8b if row.size == "8B" else args.batch
         late = torch.tensor(int(time.monotonic() - began > args.seconds))
@@ -320,6 +323,11 @@ def worker(args: argparse.Namespace) -> None:
     dist.destroy_process_group()
     sys.stdout.flush()
     os._exit(0)
+
+
+def wanted(name: str, text: str) -> bool:
+    """Return whether ``text`` asks for a row: by a part of its name, or by "=" and all of it."""
+    return name == text[1:] if text.startswith("=") else text in name
 
 
 def attempt(row: Row, world: World, batch: int) -> dict[str, Any]:
@@ -343,7 +351,8 @@ def attempt(row: Row, world: World, batch: int) -> dict[str, Any]:
 def main() -> None:
     """Start the ranks."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default="", help="rows whose name holds one of these")
+    parser.add_argument("--only", default="", help="rows whose name holds, or =is, one of these")
+    parser.add_argument("--ranks", type=int, help="so many, instead of one for each GPU")
     parser.add_argument("--seconds", type=float, default=80, help="begin no row after that")
     parser.add_argument("--batch", type=int, default=8, help="sequences a GPU, 1.1B and tiny")
     parser.add_argument("--batch-8b", type=int, default=2)
@@ -352,7 +361,7 @@ def main() -> None:
     args = parser.parse_args()
     if "TORCHELASTIC_RUN_ID" in os.environ:
         worker(args)
-    ranks = torch.cuda.device_count() or 2
+    ranks = args.ranks or torch.cuda.device_count() or 2
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     argv = [*launch, f"--nproc-per-node={ranks}", "-m", "tests.gpu.speed", *sys.argv[1:]]
     sys.exit(subprocess.run(argv, check=False).returncode)

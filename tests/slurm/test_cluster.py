@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from .cluster import Cluster
+from .cluster import Cluster, SlurmVersion
+from .cluster.mounts import only_devices
 
 # A step that writes down each signal it gets and goes on.
 LISTEN = """
@@ -94,6 +96,23 @@ def test_srun_hands_the_environment_on_unless_a_variable_says_otherwise(cluster:
 def test_typed_gpus(cluster: Cluster, options: list[str], devices: str) -> None:
     done = cluster.run(["srun", *options, "printenv", "CUDA_VISIBLE_DEVICES"])
     assert done.stdout.strip() == devices
+
+
+def test_a_host_sees_no_gpus_but_its_own(real_slurm: SlurmVersion) -> None:
+    """On a made-up /dev. CUDA would number all GPUs of the machine, and Slurm those of a host."""
+    made = [
+        "mount -t tmpfs tmpfs /run",
+        "mkdir /run/made",
+        "cp -ax /dev/. /run/made",
+        "for i in 0 1 10 11 ctl; do mknod -m 666 /run/made/nvidia$i c 1 3; done",
+        "mount --bind /run/made /dev",
+    ]
+    look = ["ls /dev/nvidia*", "echo word >/dev/nvidia1", "! touch /dev/nvidia0 2>/dev/null"]
+    lines = ["set -e", *made, *only_devices(["/dev/nvidia1", "/dev/nvidia10"]), *look]
+    argv = ["unshare", "--mount", "bash", "-c", "\n".join(lines)]
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["/dev/nvidia1", "/dev/nvidia10", "/dev/nvidiactl"]
 
 
 def test_a_gpu_type_that_a_partition_lacks_is_refused(cluster: Cluster) -> None:

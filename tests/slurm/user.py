@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,14 @@ COUNTER = HERE / "programs" / "counter.py"
 
 
 class FsdpqUser:
-    """Runs `fsdpq` as alice, from a folder of this test on the shared file system."""
+    """Runs `fsdpq` as alice, from a folder of this test on the shared file system.
 
-    def __init__(self, cluster: Cluster) -> None:
+    Args:
+        cluster: Where.
+        env: More of her environment, for her jobs too.
+    """
+
+    def __init__(self, cluster: Cluster, env: Mapping[str, str] | None = None) -> None:
         self.cluster = cluster
         self.home = cluster.home() / f"test-{uuid.uuid4().hex[:8]}"
         cluster.run(["mkdir", "-p", str(self.home)])
@@ -33,7 +38,8 @@ class FsdpqUser:
         self._started: list[subprocess.Popen[str]] = []
         self.sites = self.home / ".config" / "fsdpq" / "sites"
         config = str(self.home / ".config")
-        self._env = {"PYTHONPATH": str(cluster.repository), "XDG_CONFIG_HOME": config}
+        own = {"PYTHONPATH": str(cluster.repository), "XDG_CONFIG_HOME": config}
+        self._env = own | dict(env or {})
 
     def add_to_path(self, folder: Path) -> None:
         """Put a folder before the others that commands are looked for in, also by jobs."""

@@ -51,21 +51,32 @@ def test_cuda_and_nccl(name: str) -> None:
     assert row["predicted"]["context"] == pytest.approx(row["measured"]["context"], rel=0.02)
 
 
-# Not those whose step depends on what is not modelled: an optimizer on one thread of the
-# processor (offload), fp32 sums of gradients, and few tokens with much to gather.
-@pytest.mark.parametrize(
-    "name",
-    [
-        "small", "small-fp32", "qwen3", "base", "deterministic", "selective", "full", "long",
-        "no-reshard", "accumulate", "tied-3b", "tied-3b-selective", "8b-full", "compile", "fp8",
-        "hsdp", *FROM_SPEED,
-    ],
-)  # fmt: skip
+# Sums of whole gradients take longer than their bytes do; why is not known.
+@pytest.mark.parametrize("name", [name for name in ROWS if name != "accumulate-unsharded"])
 def test_steps_are_within_what_is_said(name: str) -> None:
-    case, took_s = case_of(name), ROWS[name]["measured"]["step_s"]
+    row = ROWS[name]
+    assert row["predicted"]["step_s"] == pytest.approx(row["measured"]["step_s"], rel=0.15)
+
+
+def step_s(threads: int = 8, **changes: Any) -> float:
     net = network(h200(), FabricProfile(kind="none"), per_node=2)
-    said = speed(shape_of(MODELS[case.model]), work_of(case), h200(), net, per_node=2)
-    assert said.step_s == pytest.approx(took_s, rel=min(said.within, 0.15))
+    done = Workload(batch=1, seq_len=2048, shard=2, deterministic=False, **changes)
+    return speed(LLAMA, done, h200(), net, per_node=2, threads=threads).step_s
+
+
+def test_an_offloaded_optimizer_takes_as_long_as_its_threads_and_the_bus_do() -> None:
+    one, two, many = (step_s(offload=True, threads=n) for n in (1, 2, 64))
+    state = 40 * LLAMA.parameters / 2 / 12.4e9
+    assert one - two == pytest.approx(state / 2)
+    # Two gatherings and the gradients, at 50 GB/s, and host memory's own limit.
+    sent = 3 * 4 * LLAMA.parameters / 2 / 50e9
+    assert many > step_s() + sent
+
+
+def test_each_micro_batch_gathers_and_scatters_again() -> None:
+    one, two = (step_s(micro_batches=n) for n in (1, 2))
+    optimizer = 40 * LLAMA.parameters / 2 / (0.7 * 4800e9)
+    assert two - one > one - optimizer  # and adds up
 
 
 def test_no_share_is_more_than_products_of_matrices_reach() -> None:

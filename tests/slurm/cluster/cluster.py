@@ -42,8 +42,9 @@ class Cluster(Queue):
         setup = _setup(self.config, work)
         self._tree = open_namespace(setup, stay=stay, guard=[*GUARD, str(work)])
         self._services = daemons.Services(self._tree, work / "log")
+        devices = {host.name: host.devices for host in self.config.hosts}
         hosts = {
-            name: Host(name, address, cluster=self._tree, work=work)
+            name: Host(name, address, cluster=self._tree, work=work, devices=devices.get(name, ()))
             for name, address in addresses(self.config).items()
             if name != CONTROLLER
         }
@@ -70,15 +71,20 @@ class Cluster(Queue):
         """Start everything; returns when all compute hosts are idle."""
         with ThreadPoolExecutor() as pool:
             powered = [pool.submit(host.power_on) for host in self._hosts.values()]
-            database = pool.submit(daemons.start_database, self._services, self.work)
+            accounted = self.config.accounting
+            database = pool.submit(self._start_database) if accounted else None
             daemons.start_munge(self._services, self.work)
-            database.result()
-            daemons.start_accounting(self._services)
-            daemons.add_users(self._services)
+            if database:
+                database.result()
+                daemons.start_accounting(self._services)
+                daemons.add_users(self._services)
             daemons.start_controller(self._services)
             for host in powered:
                 host.result()
         self.boot(*self.nodes)
+
+    def _start_database(self) -> None:
+        daemons.start_database(self._services, self.work)
 
     def close(self) -> None:
         """End every process of the cluster and remove its files."""
@@ -152,8 +158,9 @@ class Cluster(Queue):
         self._services.stop("slurmdbd")
 
     def start_accounting(self) -> None:
-        """Start slurmdbd, unless it runs."""
-        daemons.start_accounting(self._services)
+        """Start slurmdbd, unless it runs or the cluster has none."""
+        if self.config.accounting:
+            daemons.start_accounting(self._services)
 
     # Faults
 

@@ -78,12 +78,15 @@ class ComputeHost:
 
     Attributes:
         more_gpus: Other types of GPU that it has as many of.
+        devices: Device files of its GPUs where they are real, such as `/dev/nvidia2`; the host then
+            sees no other ones. Without any, the cluster makes some.
         features: What a job may ask for with --constraint.
     """
 
     name: str
     gpu: str = "h100"
     more_gpus: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     gpus: int = 2
     cpus: int = 8
@@ -120,6 +123,7 @@ class ClusterConfig:
         strict: A job beyond its partition's limits, or with a QOS that its user may not have, is
             refused when it is submitted; else it waits for ever, or runs.
         partitions: Lines of slurm.conf that take the place of the usual partitions.
+        accounting: Whether there is any; without it, neither slurmdbd nor MariaDB is needed.
     """
 
     version: SlurmVersion = SLURM_22_05
@@ -134,6 +138,7 @@ class ClusterConfig:
     topology: Topology | None = None
     strict: bool = False
     partitions: tuple[str, ...] = ()
+    accounting: bool = True
 
 
 SMALL_DISK_MIB = 16
@@ -179,6 +184,12 @@ def _identity(config: ClusterConfig, work: Path) -> list[str]:
         "SlurmdDebug=verbose",
         # Nodes read the file from the same disk: a changed one is the same everywhere.
         "DebugFlags=NO_CONF_HASH",
+        *(_accounting(config) if config.accounting else []),
+    ]
+
+
+def _accounting(config: ClusterConfig) -> list[str]:
+    return [
         "AccountingStorageType=accounting_storage/slurmdbd",
         f"AccountingStorageHost={CONTROLLER}",
         f"AccountingStorageEnforce=associations{',qos' if config.strict else ''}",
@@ -267,11 +278,15 @@ def _names(config: ClusterConfig, *, gpu: str) -> str:
 def gres_conf(config: ClusterConfig, work: Path) -> str:
     """The text of gres.conf; without a File the count would be 0 and the node refused."""
     return "".join(
-        f"NodeName={host.name} Name=gpu Type={gpu}"
-        f" File={work}/state/nvidia[{first}-{first + host.gpus - 1}]\n"
+        f"NodeName={host.name} Name=gpu Type={gpu} File={_files(host, first, work)}\n"
         for host in config.hosts
         for first, gpu in zip(range(0, 1000, host.gpus), (host.gpu, *host.more_gpus), strict=False)
     )
+
+
+def _files(host: ComputeHost, first: int, work: Path) -> str:
+    made = f"{work}/state/nvidia[{first}-{first + host.gpus - 1}]"
+    return ",".join(host.devices) or made
 
 
 def cgroup_conf(config: ClusterConfig) -> str:

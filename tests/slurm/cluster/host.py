@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .config import SYSTEM_ENVIRONMENT
-from .mounts import cover, needed_paths
+from .mounts import cover, needed_paths, only_devices
 from .namespace import KILL_ALL, Namespace, open_namespace
 
 BRIDGE = "switch"
@@ -18,8 +18,17 @@ STAY = "while true; do sleep infinity || true; done"
 class Host:
     """A host that can lose its processes, its cable or its power, and come back."""
 
-    def __init__(self, name: str, address: str, *, cluster: Namespace, work: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        *,
+        cluster: Namespace,
+        work: Path,
+        devices: Sequence[str] = (),
+    ) -> None:
         self.name = name
+        self._devices = devices
         self._address = address
         self._cluster = cluster
         self._work = work
@@ -103,6 +112,7 @@ class Host:
         return [
             f"hostname {self.name}",
             *cover(Path("/tmp"), keep=keep, mode="1777"),
+            *(only_devices(self._devices) if self._devices else []),
             "mount -t tmpfs -o mode=1777 tmpfs /dev/shm",
         ]
 

@@ -7,6 +7,7 @@ the paths below it bound back in.
 
 from __future__ import annotations
 
+import os
 import shlex
 import stat
 import sys
@@ -17,12 +18,14 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def needed_paths() -> list[Path]:
-    """What a job needs to run this project: interpreter, environment, checkout.
+    """What a job needs to run this project: interpreter, environment, checkout, PYTHONPATH.
 
     The system's own /usr is left out: everybody reaches it, and each release of Slurm has its own.
     """
     prefixes = (sys.base_prefix, sys.prefix, Path(sys.executable).resolve().parents[1])
-    paths = {*(Path(prefix).resolve() for prefix in prefixes), REPOSITORY}
+    more = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    paths = {path.resolve() for path in map(Path, [*map(str, prefixes), *more]) if path.exists()}
+    paths.add(REPOSITORY)
     return outermost(paths - {Path("/usr")})
 
 
@@ -75,6 +78,30 @@ def cover(directory: Path, *, keep: Iterable[Path], mode: str = "755") -> list[s
             f"exec {{kept{i}}}<&-",
         ]
     return lines
+
+
+def only_devices(kept: Iterable[str]) -> list[str]:
+    """Shell lines that leave no GPU in /dev but those to keep.
+
+    Slurm numbers the GPUs of each host from 0, and so does CUDA those that it can open: without
+    this, the hosts of one machine would all take the same one.
+    """
+    words = " ".join(quoted(Path(path)) for path in kept)
+    return [
+        "mkdir -p /run/dev",
+        "mount -t tmpfs -o mode=755 tmpfs /run/dev",
+        "cp -ax /dev/. /run/dev",  # but for what is mounted in it, as GPUs are in a container
+        "cp -a --remove-destination /dev/nvidia* /run/dev",
+        "for i in /run/dev/nvidia[0-9]*; do",
+        f'  [[ " {words} " == *" /dev/${{i##*/}} "* ]] || rm -f "$i"',
+        "done",
+        "for i in pts mqueue; do",
+        "  [ ! -d /dev/$i ] || mount --rbind /dev/$i /run/dev/$i",
+        "done",
+        # The driver's libraries would make the missing files anew; to open one needs no writing.
+        "mount -o remount,ro /run/dev",
+        "mount --move /run/dev /dev",
+    ]
 
 
 def bind(source: Path, target: Path) -> str:
