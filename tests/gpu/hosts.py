@@ -35,7 +35,7 @@ NO_MULTICAST = {
 }
 # What of this process's environment the jobs need too: drivers, packages, settings of NCCL.
 HANDED_ON = ("LD_LIBRARY_PATH", "NCCL_", "TORCH_", "NVSHMEM_", "PYTORCH_", "CUDA_HOME")
-_BUS = re.compile(r"\bbusId (\w+)")
+_BUS = re.compile(r"\bbusId (?:0x)?(\w+)")
 _WAY = re.compile(r" via (\S+)")
 _TYPE = re.compile(r"\b(?:GH|GB|[ABHL])\d{2,3}\b")
 
