@@ -35,6 +35,8 @@ _TELL_S = 10.0
 # Making shards is bounded by nothing but the data; that it goes on is seen in the log.
 _LIMIT_S = 7 * 86400.0
 _RECORD = "inputs.json"
+# Of a node that is gone a file server keeps locks for a minute and a half.
+_PATIENCE_S = 180.0
 
 
 class NoticeError(FsdpqError):
@@ -158,6 +160,7 @@ class _Work:
             tell=self._note,
             stop=self._stop.is_set,
             key=f"data.{self._request.kind}",
+            patience_s=_PATIENCE_S,
         )
 
     def _note(self, progress: Progress) -> None:
