@@ -2,7 +2,8 @@
 
 Everything is written into `OUT.part`, which is locked: `plan.json`, then for each piece its shard
 and, once that is whole, `tokens-N.json` with what it holds and of which plan it is. When all are
-there, `index.json` is written and the folder renamed to `OUT`. Pieces, and so shards, are the same for any number of workers.
+there, `index.json` is written and the folder renamed to `OUT`. Pieces, and so shards, are the same
+for any number of workers.
 """
 
 import json
@@ -17,9 +18,11 @@ from typing import Any
 
 from orchestrator.checkpoint.durable import sync_directory, write_json
 from orchestrator.errors import SpecError
+from orchestrator.tokens.documents import STILL
 from orchestrator.tokens.encoding import BYTES, tokenizer_digest
 from orchestrator.tokens.finding import (
     Kind,
+    as_now,
     changed,
     dataset_files,
     find_files,
@@ -109,6 +112,10 @@ def prepare(
         SpecError: A source cannot be used, ``out`` holds something else, or another is at work.
         StoppedError: ``stop`` said so.
     """
+    if out.is_symlink() and not out.exists():
+        raise SpecError(f"{out}: is a link to what is not there; remove it, or name another folder")
+    if out.exists() and not out.is_dir():
+        raise SpecError(f"{out}: is a file; name the folder to make")
     inputs = inputs_of(request, key=key)
     if out.exists():
         return _there(out, request, inputs)
@@ -119,6 +126,8 @@ def prepare(
         plan = _Plan.of(request, inputs, _describe(request, python, stop))
         plan.begin(part)
         made = _make_all(plan, part, workers=workers, python=python, tell=tell, stop=stop)
+        if problem := changed(inputs, as_now(inputs)):
+            raise SpecError(f"{problem}; {STILL}")
         return _publish(plan.index(made), part, out)
 
 

@@ -52,6 +52,6 @@ def test_notes_that_are_none(tmp_path: Path, text: str) -> None:
 
 
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=f"{tmp_path}: cannot be written: No space .* make room"):
-        with writing(tmp_path):
-            raise OSError(28, "No space left on device")
+    said = f"{tmp_path}: cannot be written: No space left on device; make room"
+    with pytest.raises(SpecError, match=said), writing(tmp_path):
+        raise OSError(28, "No space left on device")
