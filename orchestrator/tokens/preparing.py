@@ -121,6 +121,8 @@ def prepare(
         return _there(out, request, inputs)
     part = part_of(out)
     with writing(part), held(part, patience_s=patience_s, stop=stop):
+        if out.exists():  # while another one was waited for
+            return _there(out, request, inputs)
         if anew:
             _empty(part)
         plan = _Plan.of(request, inputs, _describe(request, python, stop))

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,26 +35,42 @@ def held(
         stop: Ends the waiting.
 
     Raises:
-        SpecError: Another preparation is at work there, or has just finished.
+        SpecError: Another preparation is at work there.
         OSError: The folder cannot be made.
     """
-    part.mkdir(parents=True, exist_ok=True)
-    path, until = part / LOCK, time.monotonic() + patience_s
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    handle = _lock(part, until=time.monotonic() + patience_s, stop=stop)
     try:
-        while not _locked(handle):
-            if time.monotonic() > until or stop():
-                raise SpecError(f"{part}: another preparation is at work here{_who(path)}")
-            time.sleep(_AGAIN_S)
-        if not _is_there(path, handle):
-            raise SpecError(f"{part}: another preparation has just ended; give the same again")
+        owner = {"host": socket.gethostname(), "pid": os.getpid()}
         os.ftruncate(handle, 0)
-        os.pwrite(
-            handle, json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode(), 0
-        )
+        os.pwrite(handle, json.dumps(owner).encode(), 0)
         yield
     finally:
+        _leave(part, handle)
         os.close(handle)
+
+
+def _lock(part: Path, *, until: float, stop: Callable[[], bool]) -> int:
+    """Return the open lock of ``part``, which is held."""
+    while True:
+        part.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = os.open(part / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:
+            continue  # renamed at this moment
+        if _locked(handle) and _is_there(part / LOCK, handle):
+            return handle
+        os.close(handle)
+        if time.monotonic() > until or stop():
+            raise SpecError(f"{part}: another preparation is at work here{_who(part / LOCK)}")
+        time.sleep(_AGAIN_S)
+
+
+def _leave(part: Path, handle: int) -> None:
+    """Remove the folder if nothing but the lock has come into it."""
+    with suppress(OSError):
+        if _is_there(part / LOCK, handle) and os.listdir(part) == [LOCK]:  # noqa: PTH208
+            (part / LOCK).unlink()
+            part.rmdir()
 
 
 def _locked(handle: int) -> bool:

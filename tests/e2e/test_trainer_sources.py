@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -90,3 +92,20 @@ def refused(job: Job, attempt: int, path: Path) -> None:
     path.write_text(before)
     assert f"SpecError: data: {path} has other contents after step" in out
     assert "samples would be repeated or left out" in out
+
+
+def test_a_file_is_named_though_no_block_of_it_shows_the_change(tmp_path: Path) -> None:
+    from orchestrator.trainer.sources import remember, what_changed
+
+    (tmp_path / "a.txt").write_bytes(bytes(100_000))
+    corpus = SimpleNamespace(sources=(tmp_path / "a.txt",))
+    run = SimpleNamespace(env=SimpleNamespace(run=SimpleNamespace(data=tmp_path / "data")))
+    remember(cast(Any, run), cast(Any, corpus))
+    assert what_changed(cast(Any, run), cast(Any, corpus)) == ""
+    with (tmp_path / "a.txt").open("r+b") as file:
+        file.seek(8000)  # between the blocks that are looked at
+        file.write(b"other")
+    os.utime(tmp_path / "a.txt", ns=(1, 1))
+    assert what_changed(cast(Any, run), cast(Any, corpus)) == f"{tmp_path}/a.txt was written to"
+    (tmp_path / "data/inputs.json").write_text("[" * 100_000)
+    assert what_changed(cast(Any, run), cast(Any, corpus)) == ""

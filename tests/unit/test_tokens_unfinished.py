@@ -28,8 +28,14 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     owner = rf"process {os.getpid()} on {socket.gethostname()}"
     with held(part), pytest.raises(SpecError, match=owner), held(part):
         pass
+    assert not part.exists()  # nothing came into it
     with held(part):  # free again
         assert json.loads((part / "lock").read_text())["pid"] == os.getpid()
+        part.rename(tmp_path / "out")
+        with held(part):  # another folder
+            pass
+    assert not part.exists()
+    assert (tmp_path / "out/lock").exists()
 
 
 def test_a_note_is_of_its_plan_and_its_shard(tmp_path: Path) -> None:
