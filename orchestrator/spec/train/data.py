@@ -84,8 +84,8 @@ class SourcesSpec(SourceSpec):
         given = [*self.given(), *(["sources"] if self.sources else [])]
         if len(given) != 1:
             raise ValueError(
-                f"{_several(given)}give one of {', '.join(KINDS)}, or several of them as a list under sources;"
-                " text_files: [/data/*.txt] would do"
+                f"{_several(given)}give one of {', '.join(KINDS)}, or several of them as a list"
+                " under sources; text_files: [/data/*.txt] would do"
             )
         weights = [source.weight is not None for source in self.sources]
         if any(weights) and not all(weights):
