@@ -103,7 +103,7 @@ def test_every_key_of_the_metrics_is_in_the_table(module: str, function: str) ->
     tree = ast.parse((ROOT / "orchestrator" / "trainer" / f"{module}.py").read_text())
     (made,) = (n for n in ast.walk(tree) if getattr(n, "name", "") == function)
     dicts = [node for node in ast.walk(made) if isinstance(node, ast.Dict)]
-    keys = [key.value for one in dicts for key in one.keys if isinstance(key, ast.Constant)]
+    keys = [str(key.value) for one in dicts for key in one.keys if isinstance(key, ast.Constant)]
     table = README.partition("## What metrics.jsonl holds")[2].partition("\n## ")[0]
     assert keys
     assert [key for key in keys if not re.search(rf"[`{{ ]{key}[`,}}]", table)] == []
