@@ -2,6 +2,7 @@
 
 import json
 import stat
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,14 @@ def read_object(path: Path) -> dict[str, Any]:
     return data
 
 
-def parse(text: bytes) -> dict[str, Any]:
+def parse(text: bytes, *, once: bool = False) -> dict[str, Any]:
     """Return the JSON object in a text.
 
     Raises:
-        ValueError: It is none, nests without end, or has a key twice.
+        ValueError: It is none, nests without end, or has a key twice where it may be there ``once``.
     """
     try:
-        data = json.loads(text, object_pairs_hook=_once)
+        data = json.loads(text, object_pairs_hook=_once if once else None)
     except RecursionError:
         raise ValueError("it nests too deeply to be real") from None
     if not isinstance(data, dict):
@@ -51,7 +52,6 @@ def parse(text: bytes) -> dict[str, Any]:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"{twice!r} stands in it twice")
     return found
