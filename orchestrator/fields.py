@@ -57,7 +57,7 @@ def no_control(text: str) -> str:
 
 
 def not_empty(text: str) -> str:
-    """Return ``text``; refuse what names nothing, which as a path would be the working directory."""
+    """Return ``text``; refuse what names nothing: such a path is the working directory."""
     if not text.strip():
         raise ValueError("is empty; give a name, or leave the key out")
     return text

@@ -141,7 +141,9 @@ def _windows(family: str, config: Config) -> dict[str, int]:
             {"sliding_window_pattern": _PATTERN[family], **config}, "sliding_window_pattern"
         )
     elif family in ("qwen2", "qwen3"):
-        windowed = max(layers - _size({"max_window_layers": 28, **config}, "max_window_layers", least=0), 0)
+        windowed = max(
+            layers - _size({"max_window_layers": 28, **config}, "max_window_layers", least=0), 0
+        )
     else:
         windowed = layers if family in ("mistral", "mixtral", "qwen3_moe") else 0
     return {"windowed": windowed, "window": window}
@@ -175,7 +177,6 @@ def _size(config: Config, key: str, *, least: int = 1) -> int:
     most = _MOST_LAYERS if key == "num_hidden_layers" else _MOST
     if type(value) is not int or not least <= value <= most:
         raise SpecError(
-            f"model: {key} must be a whole number from {least} to {most}, and is"
-            f" {repr(value)[:80]}"
+            f"model: {key} must be a whole number from {least} to {most}, and is {repr(value)[:80]}"
         )
     return value

@@ -75,7 +75,9 @@ def _matched(
         elif entry.shape != tuple(target.shape):
             other.append(f"{names[0]} is {list(target.shape)}, in the files {list(entry.shape)}")
         elif target.is_floating_point() and entry.dtype not in FLOATS:
-            other.append(f"{names[0]} is {entry.dtype} in the files, and quantised ones do not train")
+            other.append(
+                f"{names[0]} is {entry.dtype} in the files, and quantised ones do not train"
+            )
         else:
             found.append((names[0], target, entry))
     if missing or other:

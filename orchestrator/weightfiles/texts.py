@@ -38,7 +38,7 @@ def parse(text: bytes, *, once: bool = False) -> dict[str, Any]:
     """Return the JSON object in a text.
 
     Raises:
-        ValueError: It is none, nests without end, or has a key twice where it may be there ``once``.
+        ValueError: It is none, nests too deeply, or has a key twice though ``once`` is asked for.
     """
     try:
         data = json.loads(text, object_pairs_hook=_once if once else None)
