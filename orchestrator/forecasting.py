@@ -1,6 +1,5 @@
 """From a job file to a forecast, and to Slurm's word on whether it would take the job. Effects."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from orchestrator.planner.layouts import Place
 from orchestrator.slurm import client, parse
 from orchestrator.spec.train import TrainSpec, check_batch
 from orchestrator.target import target
+from orchestrator.weightfiles.texts import read_object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,16 +131,10 @@ def _config(train: TrainSpec) -> Mapping[str, Any]:
     """
     if train.model.path is None:
         return train.model.config or {}
-    file = Path(train.model.path) / "config.json"
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SpecError(f"train.model.path: there is no {file}") from None
-    except (OSError, ValueError) as problem:
-        raise SpecError(f"train.model.path: {file} cannot be read: {problem}") from None
-    if not isinstance(data, dict):
-        raise SpecError(f"train.model.path: {file} must hold a JSON object")
-    return data
+        return read_object(Path(train.model.path) / "config.json")
+    except SpecError as problem:
+        raise SpecError(f"train.model.path: {problem}") from None
 
 
 def _would_be_taken(described: Described, runs: Path) -> tuple[bool | None, str]:

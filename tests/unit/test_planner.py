@@ -100,6 +100,14 @@ def test_a_mixture_multiplies_with_its_active_experts() -> None:
         ({}, "model_type None"),
         ({**LLAMA_8B, "hidden_size": "wide"}, "hidden_size must be a whole number"),
         ({**LLAMA_8B, "num_hidden_layers": 0}, "num_hidden_layers"),
+        ({**LLAMA_8B, "num_hidden_layers": 10**9}, "from 1 to 10000"),
+        ({**LLAMA_8B, "hidden_size": 4}, "hidden_size 4 is less than num_attention_heads 32"),
+        ({"model_type": "gemma2", "sliding_window_pattern": 0}, "sliding_window_pattern"),
+        (
+            {"model_type": "qwen3", "use_sliding_window": True, "max_window_layers": "x"},
+            "max_window_layers must be a whole number from 0",
+        ),
+        ({"model_type": "a", "text_config": {"model_type": "b", "text_config": {}}}, "type b"),
         ({"model_type": "qwen3_moe", "mlp_only_layers": [1]}, "all alike"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from orchestrator.counts import Count
-from orchestrator.fields import Line, Strict
+from orchestrator.fields import Line, Named, Strict
 from orchestrator.spec.train.numbers import PositiveFloat
 
 KINDS = ("text_files", "jsonl", "shards", "dataset")
@@ -122,7 +122,7 @@ class DataSpec(SourcesSpec):
     """
 
     seq_len: Annotated[int, Field(ge=2, le=2**30, strict=True)]
-    tokenizer: Line = "bytes"
+    tokenizer: Named = "bytes"
     packing: Literal["stream", "documents"] = "stream"
     read_ahead: Annotated[int, Field(ge=0, le=64, strict=True)] = 2
     readers: Annotated[int, Field(ge=1, le=64, strict=True)] = 2
