@@ -100,7 +100,13 @@ def _forecast(described: Described, gpu: Gpu | None) -> tuple[Forecast | None, l
     unknown = [] if gpu else [_no_gpu(profile.name, there.model if there else None)]
     # As templates/node.sh.j2 sets OMP_NUM_THREADS.
     threads = max(where.cpus_per_node // per_node, 1) if where.cpus_per_node else 1
-    place = Place(gpu=gpu, per_node=per_node, fabric=profile.fabric, threads=threads)
+    place = Place(
+        gpu=gpu,
+        per_node=per_node,
+        fabric=profile.fabric,
+        threads=threads,
+        has_gpus=gpu is not None or there is not None,
+    )
     return forecast(spec.train, _config(spec.train), place, nodes=spec.nodes), unknown
 
 

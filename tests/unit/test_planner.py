@@ -354,15 +354,57 @@ def test_more_nodes_are_not_needed() -> None:
     assert found.answer.startswith("No: it fits on one node of 8 x H100-80")
 
 
+LLAMA_70B: dict[str, Any] = {
+    **LLAMA_8B,
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+}
+
+
+def of_70b(global_batch: int, *, nodes: int = 1, **changes: Any) -> Forecast:
+    """On nodes of 4 x H100-80."""
+    asked = train(LLAMA_70B, global_batch=global_batch, **changes)
+    place = Place(gpu=gpu(), per_node=4, fabric=NDR)
+    return forecast(asked, LLAMA_70B, place, nodes=nodes)
+
+
 def test_more_nodes_are_needed() -> None:
     """70 billion parameters: 1,120 GB of states do not fit on 8 x 80 GB, whatever is done."""
-    config = {**LLAMA_8B, "hidden_size": 8192, "intermediate_size": 28672,
-              "num_hidden_layers": 80, "num_attention_heads": 64}  # fmt: skip
-    found = seen(config=config)
+    found = seen(config=LLAMA_70B)
     assert found.asked.fits is False
-    assert found.smallest is None or found.smallest.nodes > 1
-    assert found.answer.startswith(("Yes", "It fits on no number"))
+    assert found.smallest is not None
+    assert found.answer.startswith(f"Yes: it takes {found.smallest.nodes} nodes at least")
     assert found.layouts == ()
+
+
+def test_any_number_of_nodes_that_the_batch_allows_is_looked_at() -> None:
+    found = of_70b(60, nodes=15, activation_checkpointing="full")
+    assert (found.asked.fits, found.nodes_min) == (True, 15)
+    assert found.answer == "Yes: as it is it takes 15 nodes of 4 x H100-80."
+    assert of_70b(60).smallest == found.layouts[0]  # not the 5 that the batch allows too
+
+
+def test_the_fewest_nodes_are_the_fewest() -> None:
+    smallest = of_70b(1120).smallest
+    assert smallest is not None
+    assert smallest.nodes == 7
+    lean = {"micro_batch": 1, "activation_checkpointing": "full"}
+    assert not any(of_70b(1120, nodes=n, **lean).asked.fits for n in (1, 2, 4, 5))
+
+
+def test_a_batch_that_cannot_be_shared_out_over_enough_nodes() -> None:
+    found = of_70b(12)
+    assert (found.nodes_min, found.smallest) == (None, None)
+    assert "5 nodes of 4 x H100-80 would do" in found.answer
+    assert "and global_batch 20; global_batch 12 can be shared out over 1 or 3" in found.answer
+    assert of_70b(20).smallest == found.of_any_batch
+
+
+def test_what_fits_nowhere() -> None:
+    found = of_70b(64, data={"text_files": ["x"], "seq_len": 2_000_000})
+    assert found.answer.startswith("It fits on no number of nodes up to 1024 of 4 x H100-80")
 
 
 def test_layouts_share_out_the_batch_and_fit() -> None:
