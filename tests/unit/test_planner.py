@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.checkpoint.interval import daly_s
 from orchestrator.errors import SpecError
 from orchestrator.planner import forecast, lines
 from orchestrator.planner.activations import saved_per_token
@@ -305,7 +306,19 @@ def test_a_save_that_blocks_costs_all_its_time_and_no_memory() -> None:
     ahead = saves(shape, work(), CheckpointSpec(mode="sync"), step_s=1.0)
     assert ahead.blocked_s == ahead.save_s == behind.save_s
     assert ahead.host_bytes == 0.0
-    assert ahead.every_s > behind.every_s  # what costs more is done more seldom
+    assert ahead.every_s == daly_s(ahead.save_s, 4 * 3600)  # what costs more is done more seldom
+    assert behind.every_s == 10 * behind.save_s > daly_s(0.1, 4 * 3600)
+
+
+@pytest.mark.parametrize(
+    ("mode", "gpus", "waits"),
+    [("auto", False, True), ("async", False, False), ("sync", True, True), ("auto", True, False)],
+)
+def test_without_gpus_auto_waits_for_its_saves(mode: Any, gpus: bool, waits: bool) -> None:
+    spec = CheckpointSpec(mode=mode)
+    found = saves(shape_of(LLAMA_8B), work(), spec, step_s=1.0, gpus=gpus)
+    assert (found.blocked_s == found.save_s) is waits
+    assert (found.host_bytes == 0.0) is waits
 
 
 def test_copies_of_a_shard_are_saved_by_one_of_their_ranks() -> None:
@@ -440,3 +453,17 @@ def test_text_is_short_and_says_all() -> None:
     whole = "\n".join(text)
     for word in ("8,030,261,248", "activations", "tokens/s/GPU", "checkpoints", "More than one"):
         assert word in whole
+
+
+def test_small_sizes_are_told_in_mib() -> None:
+    config = {**TINY, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 4}
+    text = "\n".join(lines(seen(config=config, micro_batch=1)))
+    assert "0.00 GiB" not in text
+    assert "0.0 GiB" not in text
+    assert "MiB  parameters, fp32" in text
+    assert "checkpoints: 1.3 MiB each, 3.9 MiB of disk" in text
+
+
+def test_one_step_is_no_steps() -> None:
+    found = seen(checkpoint={"max_interval_s": 1e-3})
+    assert "1 step" in [line.rpartition(", ")[2] for line in lines(found)]
