@@ -44,7 +44,12 @@ class Saves:
 
 
 def saves(
-    shape: ModelShape, work: Workload, spec: CheckpointSpec, *, step_s: float | None, gpus: bool = True
+    shape: ModelShape,
+    work: Workload,
+    spec: CheckpointSpec,
+    *,
+    step_s: float | None,
+    gpus: bool = True,
 ) -> Saves:
     """Return what checkpoints of ``work`` take.
 

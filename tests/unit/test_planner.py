@@ -98,6 +98,10 @@ def test_a_mixture_multiplies_with_its_active_experts() -> None:
     ("config", "text"),
     [
         ({"model_type": "nonesuch"}, "nonesuch; it knows llama"),
+        (
+            {"model_type": "phi3"},
+            "not know the shape of model_type phi3; .* be trained all the same",
+        ),
         ({}, "model_type None"),
         ({**LLAMA_8B, "hidden_size": "wide"}, "hidden_size must be a whole number"),
         ({**LLAMA_8B, "num_hidden_layers": 0}, "num_hidden_layers"),
