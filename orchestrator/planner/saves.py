@@ -29,8 +29,8 @@ class Saves:
         save_s: Seconds of a save; what lies on a slow file system takes longer.
         blocked_s: For how many of them the training waits.
         host_bytes: Host memory for each GPU that a save in the background needs; 0 without.
-        every_s: Seconds between two saves, as `every_steps: auto` has them: those that lose least by
-            Daly's formula, but in the background no fewer than ten times what a save takes.
+        every_s: Seconds between two saves, as `every_steps: auto` has them: those that lose least
+            by Daly's formula, but in the background no fewer than ten times what a save takes.
         every_steps: The same in steps; None where nothing is known of a step.
     """
 

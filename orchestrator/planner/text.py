@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from orchestrator.planner.forecast import Forecast, spelled
 from orchestrator.planner.gpus import GIB
-from orchestrator.planner.memory import MIB
 from orchestrator.planner.layouts import Layout
+from orchestrator.planner.memory import MIB
 
 _WORDS = {
     "parameters": "parameters, fp32, this GPU's part",
