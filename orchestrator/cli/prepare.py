@@ -8,12 +8,13 @@ from typing import get_args
 
 import click
 
-from orchestrator.cli.main import echo_json, json_option, main
+from orchestrator.cli.main import echo_json, interrupted, json_option, main
 from orchestrator.errors import SpecError
+from orchestrator.interrupts import as_exceptions
 from orchestrator.tokens.encoding import BYTES
 from orchestrator.tokens.finding import Kind, kind_of
 from orchestrator.tokens.index import Index, check_shards, read_index
-from orchestrator.tokens.preparing import Progress, Request, prepare
+from orchestrator.tokens.preparing import Progress, Request, part_of, prepare
 
 _EVERY_S = {True: 0.5, False: 10.0}  # on a terminal, and in a log
 
@@ -91,15 +92,14 @@ def prepare_command(
         tokenizer=tokenizer if tokenizer == BYTES else _full(tokenizer),
         skip_bad=skip_bad,
     )
-    began = time.monotonic()
-    index = prepare(
-        request,
-        output.absolute(),
-        workers=workers or len(os.sched_getaffinity(0)),
-        python=python,
-        tell=_Teller(),
-        anew=anew,
-    )
+    began, out = time.monotonic(), output.absolute()
+    workers = workers or len(os.sched_getaffinity(0))
+    try:
+        with as_exceptions():
+            index = prepare(request, out, workers=workers, python=python, tell=_Teller(), anew=anew)
+    except KeyboardInterrupt as interrupt:
+        left = f"what is finished stays in {part_of(out)}; the same command goes on from there"
+        raise interrupted(interrupt, left) from None
     _report(output, index, time.monotonic() - began, as_json=as_json)
 
 

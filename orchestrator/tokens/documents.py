@@ -14,21 +14,26 @@ from orchestrator.errors import SpecError
 Document = str | bytes | list[int]
 
 
+STILL = "it changed while it was read. Give --anew once nobody writes to it"
+
+
 class BadDocumentError(SpecError):
     """One document cannot be used; those after it may be."""
 
 
-def text_document(path: Path, *, as_bytes: bool) -> Document:
-    """Return the text file ``path`` as one document.
+def text_document(path: Path, *, as_bytes: bool, size: int | None = None) -> Document:
+    """Return the text file ``path``, of ``size`` bytes if that is known, as one document.
 
     Raises:
         BadDocumentError: It is not UTF-8, which matters to tokenizers only.
-        SpecError: It cannot be read.
+        SpecError: It cannot be read, or has another length.
     """
     try:
         content = path.read_bytes()
     except OSError as problem:
         raise SpecError(f"{path}: cannot be read: {problem.strerror}") from None
+    if size not in (None, len(content)):
+        raise SpecError(f"{path}: has {len(content):,} bytes and had {size:,}; {STILL}")
     if as_bytes:
         return content
     try:
@@ -79,12 +84,21 @@ def _lines(
     while packed or at < end:
         line = file.readline()
         if not line:
+            if not packed:
+                raise SpecError(f"{path}: ends at byte {at:,} and had {end:,}; {STILL}")
             return
         number += 1
         if line.strip():
             where = _Where(path, at, number if packed or begin == 0 else None)
-            yield at + len(line) - begin, _document(line, key, where)
+            read = _packed_read(file) if packed else at + len(line) - begin
+            yield read, _document(line, key, where)
         at += len(line)
+
+
+def _packed_read(file: Any) -> int:
+    """Return how many bytes of the compressed file have been read."""
+    read: int = file.raw.fileobj.tell()
+    return read
 
 
 class _Where:
@@ -147,9 +161,20 @@ def dataset_rows(dataset: Any, begin: int, end: int, *, path: str, key: str) -> 
 
 def _usable(value: Any, key: str, where: object) -> Document | BadDocumentError:
     if isinstance(value, str):
-        return value
+        return value if value.isascii() else _encodable(value, key, where)
     if isinstance(value, list) and all(type(one) is int and one >= 0 for one in value):
         return value
     return BadDocumentError(
         f"{where}: {key!r} holds neither text nor tokens but {type(value).__name__}"
     )
+
+
+def _encodable(value: str, key: str, where: object) -> Document | BadDocumentError:
+    try:
+        value.encode()
+    except UnicodeEncodeError as problem:
+        return BadDocumentError(
+            f"{where}: {key!r} holds half of a surrogate pair (\\u{ord(value[problem.start]):04x},"
+            f" character {problem.start:,}), which is no text; write it anew as UTF-8"
+        )
+    return value

@@ -133,7 +133,7 @@ def _word(folder: Path, key: str) -> str | None:
     """Return a special word from tokenizer_config.json; None if nothing says it."""
     try:
         value = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))[key]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
     word = value.get("content") if isinstance(value, dict) else value
     return word if isinstance(word, str) else None

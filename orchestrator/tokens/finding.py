@@ -2,8 +2,10 @@
 
 import json
 import os
+import stat
 from collections.abc import Iterable
-from glob import glob
+from contextlib import suppress
+from glob import glob, has_magic
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
@@ -20,6 +22,8 @@ _LINES = (".jsonl", ".jsonl.gz", ".ndjson", ".json", ".json.gz")
 def find_files(patterns: Iterable[str], *, key: str = "data.text_files") -> list[Path]:
     """Return the files that ``patterns`` name, sorted; hidden and empty ones left out.
 
+    A file with several names (links, a loop of them) counts once, by its shortest name.
+
     Raises:
         SpecError: A pattern names nothing, or all that is named is empty.
     """
@@ -27,12 +31,56 @@ def find_files(patterns: Iterable[str], *, key: str = "data.text_files") -> list
     for pattern in patterns:
         matches = [file for match in _matches(pattern) for file in _files(match)]
         if not matches:
-            raise SpecError(f"{key}: nothing matches {pattern}")
+            raise SpecError(f"{key}: {_why_nothing(pattern)}")
         found.update(matches)
-    full = sorted(path for path in found if path.stat().st_size)
+    full = _once(path for path in found if path.stat().st_size)
     if not full:
         raise SpecError(f"{key}: {_names(sorted(found))} empty")
     return full
+
+
+def _once(paths: Iterable[Path]) -> list[Path]:
+    """Return, sorted, one name of each file."""
+    names: dict[tuple[int, int], Path] = {}
+    for path in sorted(paths, key=lambda path: (len(path.parts), path)):
+        status = path.stat()
+        names.setdefault((status.st_dev, status.st_ino), path)
+    return sorted(names.values())
+
+
+def _why_nothing(pattern: str) -> str:
+    for path in _matches(pattern):
+        if path.is_dir():
+            return f"{path} is a folder without files (hidden ones do not count)"
+        if path.exists():
+            return f"{path} is {_special(path.stat().st_mode)}, and must be a file"
+    return f"nothing matches {pattern}"
+
+
+def _special(mode: int) -> str:
+    if stat.S_ISFIFO(mode):
+        return "a FIFO"
+    return "a socket" if stat.S_ISSOCK(mode) else "a device"
+
+
+def find_folders(patterns: Iterable[str], *, key: str = "data.shards") -> list[Path]:
+    """Return the folders that ``patterns`` name, those of one pattern sorted.
+
+    Unfinished ones (`.part`) and files do not match a pattern; a name stands for itself.
+
+    Raises:
+        SpecError: A pattern names nothing.
+    """
+    found: list[Path] = []
+    for pattern in patterns:
+        if Path(pattern).exists() or not has_magic(pattern):
+            found.append(Path(pattern))
+            continue
+        matches = [path for path in _matches(pattern) if path.is_dir() and path.suffix != ".part"]
+        if not matches:
+            raise SpecError(f"{key}: no folder matches {pattern}")
+        found += sorted(matches)
+    return found
 
 
 def _names(paths: list[Path]) -> str:
@@ -79,7 +127,7 @@ def dataset_files(path: Path, *, key: str = "data.dataset") -> list[Path]:
         files += [path / entry["filename"] for entry in state.get("_indices_data_files") or ()]
     except FileNotFoundError:
         raise SpecError(f"{key}: {_no_split(path)}") from None
-    except (OSError, ValueError, TypeError, KeyError) as problem:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
         raise SpecError(f"{key}: {path / 'state.json'}: cannot be used: {problem!r}") from None
     if missing := [file for file in files if not file.is_file()]:
         raise SpecError(f"{key}: {missing[0]} is missing; copy the dataset again")
@@ -90,7 +138,7 @@ def _no_split(path: Path) -> str:
     try:
         splits = json.loads((path / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
         return f"{path} holds several splits; give one of them: {path}/{{{','.join(splits)}}}"
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return (
             f"{path} is no dataset that save_to_disk of Hugging Face's datasets has made (no"
             " state.json)"
@@ -121,6 +169,15 @@ def sample_offsets(size: int, *, blocks: int) -> list[int]:
     if last <= 0 or blocks < 2:
         return [0]
     return sorted({last * number // (blocks - 1) for number in range(blocks)})
+
+
+def as_now(inputs: Iterable[Input]) -> list[Input]:
+    """Return the files of ``inputs`` as they are now, without those that cannot be read."""
+    found = []
+    for one in inputs:
+        with suppress(OSError):
+            found.append(signature(Path(one.path)))
+    return found
 
 
 def changed(before: Iterable[Input], now: Iterable[Input]) -> str:

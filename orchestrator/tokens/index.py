@@ -94,7 +94,7 @@ def read_index(folder: Path) -> Index:
         return _index(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise SpecError(_why_none(folder)) from None
-    except (OSError, ValueError, TypeError, KeyError) as problem:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as problem:
         raise SpecError(f"{path}: is no index of token shards: {problem!r}") from None
 
 
@@ -108,8 +108,24 @@ def _index(data: Mapping[str, Any]) -> Index:
         skipped=data["skipped"],
         request=data.get("request", {}),
         inputs=tuple(Input(**entry) for entry in data["inputs"]),
-        shards=tuple(ShardEntry(**entry) for entry in data["shards"]),
+        shards=tuple(shard_entry(entry) for entry in data["shards"]),
     )
+
+
+def shard_entry(data: Mapping[str, Any]) -> ShardEntry:
+    """Return what a line of JSON says of a shard.
+
+    Raises:
+        TypeError: A key is missing, unknown or of another type.
+        ValueError: A number is below 0, or the file is in another folder.
+    """
+    entry = ShardEntry(**data)
+    for key, kind in ShardEntry.__annotations__.items():
+        if type(getattr(entry, key)) is not kind:
+            raise TypeError(f"{key}: {getattr(entry, key)!r} is no {kind.__name__}")
+    if min(entry.tokens, entry.documents, entry.largest) < 0 or Path(entry.file).name != entry.file:
+        raise ValueError(f"{data}")
+    return entry
 
 
 def _why_none(folder: Path) -> str:

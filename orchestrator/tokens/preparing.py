@@ -1,8 +1,9 @@
 """Sources to a folder of token shards, in parallel. A killed preparation goes on where it stopped.
 
-Everything is written into `OUT.part`: `plan.json`, then for each piece its shard and, once that is
-whole, `tokens-N.json` with what it holds. When all are there, `index.json` is written and the
-folder renamed to `OUT`. Pieces, and so shards, are the same for any number of workers.
+Everything is written into `OUT.part`, which is locked: `plan.json`, then for each piece its shard
+and, once that is whole, `tokens-N.json` with what it holds and of which plan it is. When all are
+there, `index.json` is written and the folder renamed to `OUT`. Pieces, and so shards, are the same
+for any number of workers.
 """
 
 import json
@@ -11,14 +12,17 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from orchestrator.checkpoint.durable import sync_directory, write_json
 from orchestrator.errors import SpecError
+from orchestrator.tokens.documents import STILL
 from orchestrator.tokens.encoding import BYTES, tokenizer_digest
 from orchestrator.tokens.finding import (
     Kind,
+    as_now,
     changed,
     dataset_files,
     find_files,
@@ -27,7 +31,8 @@ from orchestrator.tokens.finding import (
 from orchestrator.tokens.index import NAME, Index, Input, ShardEntry, read_index
 from orchestrator.tokens.pieces import Piece, cut_files, cut_rows
 from orchestrator.tokens.pool import answers
-from orchestrator.tokens.shard import read_header, width_for
+from orchestrator.tokens.shard import width_for
+from orchestrator.tokens.unfinished import LOCK, held, read_note, write_note, writing
 
 _PLAN = "plan.json"
 
@@ -88,6 +93,7 @@ def prepare(
     stop: Callable[[], bool] = lambda: False,
     anew: bool = False,
     key: str = "input",
+    patience_s: float = 0.0,
 ) -> Index:
     """Return what ``out`` holds, once it holds all of ``request``.
 
@@ -100,30 +106,42 @@ def prepare(
         stop: Asked twice a second.
         anew: Throw away what an unfinished preparation has left.
         key: What the user calls the paths.
+        patience_s: How many seconds to wait for another preparation of ``out`` to end.
 
     Raises:
-        SpecError: A source cannot be used, or ``out`` holds something else.
+        SpecError: A source cannot be used, ``out`` holds something else, or another is at work.
         StoppedError: ``stop`` said so.
     """
+    if out.is_symlink() and not out.exists():
+        raise SpecError(f"{out}: is a link to what is not there; remove it, or name another folder")
+    if out.exists() and not out.is_dir():
+        raise SpecError(f"{out}: is a file; name the folder to make")
     inputs = inputs_of(request, key=key)
     if out.exists():
         return _there(out, request, inputs)
-    part = out.with_name(f"{out.name}.part")
-    if anew and part.exists():
-        shutil.rmtree(part)
-    plan = _Plan.of(request, inputs, _describe(request, python, stop))
-    plan.begin(part)
-    entries, skipped = _make_all(plan, part, workers=workers, python=python, tell=tell, stop=stop)
-    index = Index(
-        width=plan.width,
-        vocab_size=plan.vocab_size,
-        tokenizer=plan.tokenizer,
-        shards=tuple(entry for entry in entries if entry.documents),
-        inputs=tuple(inputs),
-        skipped=skipped,
-        request=_told(request, plan.tokenizer),
-    )
-    return _publish(index, part, out)
+    part = part_of(out)
+    with writing(part), held(part, patience_s=patience_s, stop=stop):
+        if anew:
+            _empty(part)
+        plan = _Plan.of(request, inputs, _describe(request, python, stop))
+        plan.begin(part)
+        made = _make_all(plan, part, workers=workers, python=python, tell=tell, stop=stop)
+        if problem := changed(inputs, as_now(inputs)):
+            raise SpecError(f"{problem}; {STILL}")
+        return _publish(plan.index(made), part, out)
+
+
+def part_of(out: Path) -> Path:
+    """Return where ``out`` is made."""
+    return out.with_name(f"{out.name}.part")
+
+
+def _empty(part: Path) -> None:
+    for path in part.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != LOCK:
+            path.unlink()
 
 
 def inputs_of(request: Request, *, key: str = "input") -> list[Input]:
@@ -215,16 +233,33 @@ class _Plan:
             "pieces": [piece.to_json() for piece in self.pieces],
         }
 
+    @property
+    def digest(self) -> str:
+        """Stands for the plan in the notes of its shards."""
+        text = json.dumps(self.to_json(), sort_keys=True)
+        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+    def index(self, made: "Sequence[tuple[ShardEntry, int]]") -> Index:
+        """Return the index of what was made: the shards in order, and what each left out."""
+        return Index(
+            width=self.width,
+            vocab_size=self.vocab_size,
+            tokenizer=self.tokenizer,
+            shards=tuple(entry for entry, _ in made if entry.documents),
+            inputs=tuple(self.inputs),
+            skipped=sum(skipped for _, skipped in made),
+            request=_told(self.request, self.tokenizer),
+        )
+
     def begin(self, part: Path) -> None:
-        """Make the folder, or see that it is one of the same plan."""
-        part.mkdir(parents=True, exist_ok=True)
+        """Write the plan into the folder, or see that it is one of the same plan."""
         path, data = part / _PLAN, self.to_json()
         try:
             before = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             write_json(path, data)
             return
-        except (OSError, ValueError) as problem:
+        except (OSError, ValueError, RecursionError) as problem:
             raise SpecError(f"{path}: cannot be used: {problem}; give --anew") from None
         if before == data:
             return
@@ -277,33 +312,36 @@ def _make_all(
     python: str,
     tell: Tell,
     stop: Callable[[], bool],
-) -> tuple[list[ShardEntry], int]:
-    """Make what is missing; return all shards in order, and how many documents were left out."""
-    found = {piece.number: _made(part, piece) for piece in plan.pieces}
+) -> list[tuple[ShardEntry, int]]:
+    """Make what is missing; return all shards in order, and how many documents each left out."""
+    digest = plan.digest
+    found = {piece.number: read_note(part, piece, plan=digest) for piece in plan.pieces}
     missing = [piece for piece in plan.pieces if found[piece.number] is None]
     progress = _Tally(plan, found, tell)
     orders = [plan.order(piece, part) for piece in missing]
     for number, answer in answers(orders, workers=workers, python=python, stop=stop):
         piece = missing[number]
         if "done" in answer:
-            write_json(_note(part, piece), answer["done"])
-            found[piece.number] = answer["done"]
+            write_note(part, piece, answer["done"], plan=digest)
         progress.add(piece, answer)
-    made = [one for one in found.values() if one is not None]
-    if len(made) < len(plan.pieces):
+    # Read again: what is published is what lies there now.
+    made = [read_note(part, piece, plan=digest) for piece in plan.pieces]
+    whole = [one for one in made if one is not None]
+    if len(whole) < len(made):
         raise StoppedError(f"{part}: stopped; the same preparation goes on from here")
-    skipped = sum(one["skipped"] for one in made)
-    return [ShardEntry(**{k: v for k, v in one.items() if k != "skipped"}) for one in made], skipped
+    return whole
 
 
 class _Tally:
     """Adds up what the workers tell."""
 
-    def __init__(self, plan: _Plan, found: dict[int, dict[str, Any] | None], tell: Tell) -> None:
+    def __init__(
+        self, plan: _Plan, found: dict[int, tuple[ShardEntry, int] | None], tell: Tell
+    ) -> None:
         unit = "rows" if plan.request.kind == "dataset" else "bytes"
         sizes = {piece.number: piece.size for piece in plan.pieces}
         self._at = {number: sizes[number] for number, made in found.items() if made}
-        self._tokens = {number: made["tokens"] for number, made in found.items() if made}
+        self._tokens = {number: made[0].tokens for number, made in found.items() if made}
         self._tell = tell
         self._progress = Progress(unit, sum(sizes.values()), before=sum(self._at.values()))
         self._say()
@@ -318,20 +356,6 @@ class _Tally:
         self._progress.done = sum(self._at.values())
         self._progress.tokens = sum(self._tokens.values())
         self._tell(self._progress)
-
-
-def _note(part: Path, piece: Piece) -> Path:
-    return (part / piece.file).with_suffix(".json")
-
-
-def _made(part: Path, piece: Piece) -> dict[str, Any] | None:
-    """Return what a finished shard holds; None if it is yet to be made."""
-    try:
-        made: dict[str, Any] = json.loads(_note(part, piece).read_text(encoding="utf-8"))
-        read_header(part / piece.file)
-    except (OSError, ValueError, SpecError):
-        return None
-    return made
 
 
 def _publish(index: Index, part: Path, out: Path) -> Index:

@@ -16,6 +16,8 @@ All numbers are little-endian.
 No document is empty, and the last one ends with the last token.
 """
 
+import contextlib
+import errno
 import hashlib
 import os
 import struct
@@ -150,10 +152,23 @@ def _write_whole(path: Path, pieces: "Iterable[bytes | array[int]]") -> str:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as problem:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(problem, OSError):
+            raise SpecError(why_unwritten(path, problem)) from None
         raise
     return digest.hexdigest()
+
+
+def why_unwritten(path: Path, problem: OSError) -> str:
+    """Return what to say where ``path`` could not be written."""
+    text = f"{path}: cannot be written: {problem.strerror or problem}"
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{text}; make room and give the same again, it goes on where it stopped"
+    if problem.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR):
+        return f"{text}; choose another folder"
+    return text
 
 
 def digest_of(path: Path) -> str:

@@ -75,11 +75,7 @@ class _Shard:
             self.flush()
             self._add(document)
         elif isinstance(document, bytes) or self._encoder.encode is None:
-            content = (
-                document
-                if isinstance(document, bytes)
-                else document.encode("utf-8", "surrogatepass")
-            )
+            content = document if isinstance(document, bytes) else document.encode()
             self._writer.add_bytes(content)
             self.tokens += len(content)
         else:
@@ -139,13 +135,14 @@ def _documents(order: dict[str, Any]) -> Iterator[tuple[Document | BadDocumentEr
             for number, document in enumerate(rows, start=1):
                 yield document, base + number
         else:
-            yield _text(path, order["tokenizer"]), base + end - begin
+            yield _text(path, order["tokenizer"], end - begin), base + end - begin
         base += end - begin
 
 
-def _text(path: str, tokenizer: str) -> Document | BadDocumentError:
+def _text(path: str, tokenizer: str, size: int) -> Document | BadDocumentError:
+    as_bytes = encoder_of(tokenizer).encode is None
     try:
-        return text_document(Path(path), as_bytes=encoder_of(tokenizer).encode is None)
+        return text_document(Path(path), as_bytes=as_bytes, size=size)
     except BadDocumentError as problem:
         return problem
 
@@ -181,6 +178,14 @@ def _piece(order: dict[str, Any], answers: _Answers) -> dict[str, Any]:
     return shard.write()
 
 
+def _read_by(order: dict[str, Any]) -> str:
+    """Return what an order reads, for people."""
+    paths = [span["path"] for span in order.get("piece", {}).get("spans", ())]
+    if not paths:
+        return str(order.get("dataset") or order["tokenizer"])
+    return str(paths[0]) if len(paths) == 1 else f"{paths[0]} or one of those up to {paths[-1]}"
+
+
 def obey(order: dict[str, Any], answers: _Answers) -> None:
     """Do what one line asks for, and answer."""
     try:
@@ -189,6 +194,10 @@ def obey(order: dict[str, Any], answers: _Answers) -> None:
         answers.send({"error": str(problem)})
     except MemoryError:
         answers.send({"error": "no memory left; use fewer --workers"})
+    except Exception as problem:
+        # A tokenizer or pyarrow may raise anything; the order says where it was.
+        text = f"{_read_by(order)}: cannot be made into tokens: {problem!r}"
+        answers.send({"error": text})
     else:
         answers.send({"done": done})
 

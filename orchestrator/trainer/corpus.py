@@ -192,11 +192,12 @@ def open_shards(folder: Path, *, seq_len: int, check: bool = True) -> TokenRow:
         seq_len=seq_len,
         largest=max((entry.largest for entry in index.shards), default=0),
         content=index.id,
-        sources=(folder / NAME,),
+        sources=(folder / NAME, *(file.path for file in files)),
         tokenizer=index.tokenizer,
     )
     _long_enough(row, f"{folder}: {int(row.starts[-1]):,} tokens")
-    return row
+    # The index says what was written; what lies there now is sampled, as with texts.
+    return replace(row, content=f"{index.id}:{row.sampled()}")
 
 
 def _long_enough(row: TokenRow, what: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from math import frexp, ldexp
 from typing import Protocol
 
 import numpy as np
@@ -50,7 +51,10 @@ def places(weights: Sequence[float], *, block: int = BLOCK) -> tuple[int, ...]:
     Raises:
         SpecError: One would have none.
     """
-    exact = [block * weight / sum(weights) for weight in weights]
+    # A power of two leaves all digits as they are, and no sum gets too large.
+    power = -frexp(max(weights))[1]
+    shares = [ldexp(weight, power) for weight in weights]
+    exact = [block * share / sum(shares) for share in shares]
     found = [int(share) for share in exact]
     rests = sorted(range(len(exact)), key=lambda one: (found[one] - exact[one], one))
     for one in rests[: block - sum(found)]:

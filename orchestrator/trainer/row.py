@@ -65,7 +65,7 @@ class TokenRow:
         starts: Where each file begins in the row, and at the end the length of the row.
         seq_len: Tokens of a sample, L.
         largest: No token is larger.
-        content: Stands for what is in the files, as far as that is known without reading them.
+        content: Stands for what is in the files, as far as samples and indexes show it.
         sources: The files that tell a changed corpus.
         tokenizer: That made the tokens: `bytes`, or a digest.
     """
@@ -154,6 +154,7 @@ class TokenRow:
         for number in range(count):
             begin = (length - 1) * number // max(count - 1, 1)
             digest.update(self.span(begin, min(begin + 512, length)).tobytes())
+        _mapped.cache_clear()  # a file that is cut off later is to be told when it is mapped
         return digest.hexdigest()
 
 

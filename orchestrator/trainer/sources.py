@@ -22,7 +22,7 @@ from orchestrator.errors import FsdpqError, SpecError
 from orchestrator.runtime import Notice, Run
 from orchestrator.spec.train import SourceSpec, SourcesSpec, TrainSpec
 from orchestrator.tokens.encoding import BYTES, tokenizer_digest
-from orchestrator.tokens.finding import Kind, changed, signature
+from orchestrator.tokens.finding import Kind, changed, find_folders, signature
 from orchestrator.tokens.index import Index, Input, read_index
 from orchestrator.tokens.preparing import Progress, Request, inputs_of, prepare
 from orchestrator.trainer.corpus import Corpus, join, open_corpus, open_shards
@@ -35,6 +35,8 @@ _TELL_S = 10.0
 # Making shards is bounded by nothing but the data; that it goes on is seen in the log.
 _LIMIT_S = 7 * 86400.0
 _RECORD = "inputs.json"
+# Of a node that is gone a file server keeps locks for a minute and a half.
+_PATIENCE_S = 180.0
 
 
 class NoticeError(FsdpqError):
@@ -79,8 +81,8 @@ class _Opener:
     def _rows(self, source: SourceSpec, name: str) -> Iterator[TokenRow]:
         length, first = self._spec.data.seq_len, self._world.rank == 0
         if source.kind == "shards":
-            rows = [open_shards(Path(p), seq_len=length, check=first) for p in source.paths]
-            yield from rows
+            for folder in find_folders(source.paths):
+                yield open_shards(folder, seq_len=length, check=first)
         elif source.kind == "text_files" and self._spec.tokenizer == BYTES:
             yield open_corpus(source.paths, seq_len=length)
         else:
@@ -158,6 +160,7 @@ class _Work:
             tell=self._note,
             stop=self._stop.is_set,
             key=f"data.{self._request.kind}",
+            patience_s=_PATIENCE_S,
         )
 
     def _note(self, progress: Progress) -> None:
@@ -208,16 +211,30 @@ def remember(run: Run, corpus: Corpus) -> None:
     with contextlib.suppress(OSError):
         run.env.run.data.mkdir(mode=0o700, exist_ok=True)
         found = [asdict(one) for one in _signatures(corpus)]
-        write_json(run.env.run.data / _RECORD, {"inputs": found}, durable=False)
+        record = {"inputs": found, "written": _written(corpus)}
+        write_json(run.env.run.data / _RECORD, record, durable=False)
 
 
 def what_changed(run: Run, corpus: Corpus) -> str:
     """Return which file differs from what `remember` saw; "" if nobody knows."""
     try:
         record = loads((run.env.run.data / _RECORD).read_text(encoding="utf-8"))
-        return changed([Input(**one) for one in record["inputs"]], _signatures(corpus))
-    except (OSError, ValueError, TypeError, KeyError):
+        found = changed([Input(**one) for one in record["inputs"]], _signatures(corpus))
+        return found or _rewritten(record.get("written", {}), _written(corpus))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return ""
+
+
+def _written(corpus: Corpus) -> dict[str, int]:
+    """Return when each file was last written to, in nanoseconds."""
+    return {str(path): path.stat().st_mtime_ns for path in corpus.sources}
+
+
+def _rewritten(before: dict[str, int], now: dict[str, int]) -> str:
+    """Return which files were written to: one of them has what no sample of it has shown."""
+    found = [path for path, at in sorted(now.items()) if before.get(path, at) != at]
+    others = f" (or one of {len(found) - 1} others)" if len(found) > 1 else ""
+    return f"{found[0]}{others} was written to" if found else ""
 
 
 def _signatures(corpus: Corpus) -> list[Input]:

@@ -228,3 +228,45 @@ def test_a_worker_that_dies_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         preparing.prepare(
             request(tmp_path / "a.jsonl"), tmp_path / "out", workers=1, python=str(killer)
         )
+
+
+@pytest.mark.parametrize("name", ["link", "a.jsonl"])
+def test_a_target_that_is_no_folder(tmp_path: Path, name: str) -> None:
+    write_lines(tmp_path / "a.jsonl", 3)
+    (tmp_path / "link").symlink_to("nowhere")
+    result = fsdpq(tmp_path / "a.jsonl", "-o", tmp_path / name)
+    assert result.exit_code == 1
+    assert f"{name}: is a " in result.output
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", 3)
+
+    def append(progress: Progress) -> None:
+        with (tmp_path / "a.jsonl").open("a") as file:
+            file.write("{}\n")
+
+    with pytest.raises(SpecError, match=r"a\.jsonl has .* bytes and had .*; it changed while"):
+        make(tmp_path / "a.jsonl", tmp_path / "out", tell=append)
+    assert not (tmp_path / "out").exists()
+
+
+def test_ended_by_a_signal_it_says_what_stays(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", 3)
+    waiting = tmp_path / "python"
+    waiting.write_text(f"#!/bin/sh\n: > {tmp_path}/asked\nread line\nread line\n")
+    waiting.chmod(0o755)
+    argv = [sys.executable, "-m", "orchestrator", "prepare", str(tmp_path / "a.jsonl")]
+    process = subprocess.Popen(
+        [*argv, "-o", str(tmp_path / "out"), "--python", str(waiting)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "asked").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.terminate()
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 143
+    assert said.strip().startswith("interrupted; what is finished stays in")

@@ -14,7 +14,14 @@ import pytest
 from orchestrator.errors import SpecError
 from orchestrator.tokens.documents import BadDocumentError, Document, json_lines, text_document
 from orchestrator.tokens.encoding import BYTES, _around, _with_eos, open_encoder
-from orchestrator.tokens.finding import changed, dataset_files, find_files, kind_of, signature
+from orchestrator.tokens.finding import (
+    changed,
+    dataset_files,
+    find_files,
+    find_folders,
+    kind_of,
+    signature,
+)
 from orchestrator.tokens.index import Index, Input, ShardEntry, check_shards, read_index
 from orchestrator.tokens.pieces import Span, cut_files, cut_rows
 from orchestrator.tokens.shard import ShardWriter, digest_of, read_header
@@ -319,3 +326,81 @@ def test_folders_without_a_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(SpecError, match="cannot be used"):
         open_encoder(str(tmp_path))
+
+
+# -- what is odd -----------------------------------------------------------------------------------
+
+
+def test_a_file_that_shrank_is_not_taken_for_whole(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    with pytest.raises(SpecError, match=r"a\.jsonl: ends at byte 14 and had 50; it changed"):
+        list(json_lines(tmp_path / "a.jsonl", 0, 50, key="text"))
+    with pytest.raises(SpecError, match=r"has 14 bytes and had 50"):
+        text_document(tmp_path / "a.jsonl", as_bytes=True, size=50)
+
+
+def test_half_a_surrogate_pair_is_a_bad_document(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "fine \\ud83d\\ude00"}\n{"text": "half \\ud83d"}\n')
+    (_, fine), (_, bad) = json_lines(path, 0, path.stat().st_size, key="text")
+    assert fine == "fine \U0001f600"
+    assert isinstance(bad, BadDocumentError)
+    assert "a.jsonl, line 2: 'text' holds half of a surrogate pair (\\ud83d, character 5)" in str(
+        bad
+    )
+
+
+def test_a_compressed_file_is_read_as_far_as_it_says(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    lines = [json.dumps({"text": os.urandom(500).hex()}) for _ in range(6000)]
+    path.write_bytes(gzip.compress("\n".join(lines).encode(), 1))
+    size = path.stat().st_size
+    reads = [read for read, _ in json_lines(path, 0, size, key="text")]
+    assert reads == sorted(reads)
+    assert reads[0] < size / 2 < reads[-1] <= size
+
+
+def test_a_file_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "z.txt").write_text("text")
+    (tmp_path / "loop").symlink_to(".")
+    (tmp_path / "zz.txt").hardlink_to(tmp_path / "z.txt")
+    patterns = [f"{tmp_path}/**/*.txt", f"{tmp_path}/z.txt", f"{tmp_path}/loop/z.txt"]
+    assert find_files(patterns) == [tmp_path / "z.txt"]
+
+
+def test_what_is_no_file_is_called_by_its_name(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "empty").mkdir()
+    for name, text in [("pipe", "a FIFO"), ("/dev/zero", "a device"), ("empty", "without files")]:
+        with pytest.raises(SpecError, match=text):
+            find_files([str(tmp_path / name)])
+
+
+def test_patterns_name_folders_of_shards(tmp_path: Path) -> None:
+    for name in ("b", "a", "c.part", "[x]"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "file").touch()
+    found = find_folders([f"{tmp_path}/[x]", f"{tmp_path}/[abc]*", f"{tmp_path}/none"])
+    assert [path.name for path in found] == ["[x]", "a", "b", "none"]
+    with pytest.raises(SpecError, match=r"data\.shards: no folder matches"):
+        find_folders([f"{tmp_path}/q*"])
+
+
+@pytest.mark.parametrize("change", [{"digest": None}, {"tokens": -1}, {"file": "../a.bin"}])
+def test_an_index_is_looked_at(tmp_path: Path, change: dict[str, Any]) -> None:
+    folder(tmp_path / "s")
+    data = json.loads((tmp_path / "s/index.json").read_text())
+    data["shards"][0].update(change)
+    (tmp_path / "s/index.json").write_text(json.dumps(data))
+    with pytest.raises(SpecError, match="is no index of token shards"):
+        read_index(tmp_path / "s")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", "5", '{"_data_files": 5}'])
+def test_deep_or_odd_json_is_one_message(tmp_path: Path, text: str) -> None:
+    for name in ("index.json", "state.json"):
+        (tmp_path / name).write_text(text)
+    with pytest.raises(SpecError, match=r"index\.json: is no index"):
+        read_index(tmp_path)
+    with pytest.raises(SpecError, match=r"state\.json: cannot be used"):
+        dataset_files(tmp_path)

@@ -140,6 +140,23 @@ def test_fingerprints(tmp_path: Path) -> None:
     assert one != two  # documents count
 
 
+def test_bytes_of_a_shard_that_changed_are_seen(tmp_path: Path) -> None:
+    path = shards(tmp_path / "s", [[1, 2, 3, 4, 5]])
+    before = open_shards(path, seq_len=3)
+    raw = bytearray((path / "0.bin").read_bytes())
+    raw[66] ^= 1  # the second token
+    (path / "0.bin").write_bytes(raw)
+    after = open_shards(path, seq_len=3)
+    assert before.fingerprint != after.fingerprint
+    assert before.fingerprint.split(":")[:2] == after.fingerprint.split(":")[:2]
+    assert after.sources == (path / "index.json", path / "0.bin")
+
+
+def test_huge_weights_are_weights() -> None:
+    assert places([1e308, 1e308], block=10) == (5, 5)
+    assert places([3e-300, 1e-300], block=10) == (8, 2)
+
+
 # -- several sources -------------------------------------------------------------------------------
 
 

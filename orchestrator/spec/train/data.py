@@ -12,6 +12,18 @@ from orchestrator.spec.train.numbers import PositiveFloat
 KINDS = ("text_files", "jsonl", "shards", "dataset")
 
 
+def _several(given: list[str]) -> str:
+    """Return which kinds stand beside one another, to begin a message with; "" where none does.
+
+    >>> _several(["jsonl", "shards"]), _several([])
+    ('jsonl and shards are both given; ', '')
+    """
+    if len(given) < 2:
+        return ""
+    both = "both" if len(given) == 2 else "all"
+    return f"{', '.join(given[:-1])} and {given[-1]} are {both} given; "
+
+
 class SourceSpec(Strict):
     """One source: text files, JSON lines, folders of token shards, or a dataset on disk.
 
@@ -53,8 +65,8 @@ class WeightedSourceSpec(SourceSpec):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if len(self.given()) != 1:
-            raise ValueError(f"give one of {', '.join(KINDS)}, and not more")
+        if len(given := self.given()) != 1:
+            raise ValueError(f"{_several(given)}give one of {', '.join(KINDS)}, and not more")
         return self
 
 
@@ -69,10 +81,11 @@ class SourcesSpec(SourceSpec):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if len(self.given()) + bool(self.sources) != 1:
+        given = [*self.given(), *(["sources"] if self.sources else [])]
+        if len(given) != 1:
             raise ValueError(
-                f"give one of {', '.join(KINDS)}, or several of them as a list under sources;"
-                " text_files: [/data/*.txt] would do"
+                f"{_several(given)}give one of {', '.join(KINDS)}, or several of them as a list"
+                " under sources; text_files: [/data/*.txt] would do"
             )
         weights = [source.weight is not None for source in self.sources]
         if any(weights) and not all(weights):
