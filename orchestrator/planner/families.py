@@ -84,7 +84,8 @@ def shape_of(config: Config) -> ModelShape:
     if family not in _DEFAULTS:
         raise SpecError(
             f"model: fsdpq plan does not know the shape of model_type {family}; it knows"
-            f" {', '.join(FAMILIES)}. Start it on one node and look at the memory"
+            f" {', '.join(FAMILIES)}. It may well be trained all the same: run some steps"
+            " on one node and look at peak_reserved_gib in metrics.jsonl"
         )
     none = ("sliding_window",)  # null there is a value of its own
     given = {key: value for key, value in config.items() if value is not None or key in none}

@@ -165,6 +165,27 @@ def test_refused_is_not_unanswered(
     assert as_json(job)["slurm"] == {"accepted": accepted, "said": stderr}
 
 
+def test_each_of_slurms_errors_has_a_line(job: Path, slurm: Callable[[Asked], None]) -> None:
+    said = ("sbatch: error: resolve: Unknown host", "sbatch: fatal: no configuration " + 90 * "x")
+
+    def asked(script: str) -> str:
+        raise ActionError(["sbatch", "--test-only", script], returncode=1, stderr="\n".join(said))
+
+    slurm(asked)
+    head, first, *rest = plan(job).stdout.splitlines()[-4:]
+    assert head == "Whether Slurm would take it is not known:"
+    assert first == f"  {said[0]}"
+    assert [line.strip() for line in rest] == [said[1][:31], said[1][32:]]
+    assert as_json(job)["slurm"]["said"] == " ".join(said)
+
+
+def test_without_gpus_saves_are_not_in_the_background(job: Path) -> None:
+    on_cpu = plan(job, "--site", "local").stdout
+    assert "for which the training waits (mode: auto is sync without GPUs)" in on_cpu
+    assert "host memory" not in on_cpu
+    assert "its copy takes" in plan(job, "--site", "local", "--gpu", "H200").stdout
+
+
 def test_what_the_profile_forbids_is_no_mistake_of_the_forecast(job: Path) -> None:
     strict = {**CLUSTER, "account_required": True}
     (job.parent / "here.yaml").write_text(yaml.safe_dump(strict))
