@@ -124,8 +124,7 @@ def _name(target: Path, kind: str) -> str:
 
 def _place() -> str:
     """Return where a process id means this process: the host, and the namespace of process ids."""
-    space = re.sub(r"\D", "", os.readlink("/proc/self/ns/pid"))
-    return f"{socket.gethostname()}-{space}"
+    return f"{socket.gethostname()}-{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
 def _sweep(target: Path) -> None:
