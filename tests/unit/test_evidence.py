@@ -258,6 +258,7 @@ def test_checks_before_the_start(
     found = verdict(run)
     assert (found.cause, found.suspects) == (cause, suspects)
     assert what in found.why
+    assert [finding.kind for finding in findings(run)] == ["check-x"]  # said once
 
 
 def test_a_node_that_did_not_pass_and_did_not_say_why(run: RunLayout) -> None:
