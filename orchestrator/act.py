@@ -220,6 +220,7 @@ def _replace(sight: Sight, action: Replace, scheduler: Scheduler) -> str:
         "why": action.why,
         "checkpoint_step": sight.seen.checkpoint_step,
         "attempt": attempt.number if attempt and action.requeue else None,
+        "signature": action.signature,
         "key": action.key,
     }
     store.append(layout, "restart", **restart, how="requeue" if action.requeue else "replace")

@@ -34,6 +34,11 @@ def _training(layout: RunLayout, plan: LaunchPlan) -> Attempt:
     Raises:
         RunError: There is none.
     """
+    if layout.finished.exists():
+        raise RunError(
+            f"{layout.name}: is finished; there is nothing left to stop. Start the drill while a"
+            " run trains"
+        )
     _, action = watch.look([(layout, plan)])[0]
     attempt = facts.latest(layout)
     runs = isinstance(action, Wait) and action.state == "running"

@@ -56,6 +56,13 @@ def no_control(text: str) -> str:
     return text
 
 
+def not_empty(text: str) -> str:
+    """Return ``text``; refuse what names nothing: such a path is the working directory."""
+    if not text.strip():
+        raise ValueError("is empty; give a name, or leave the key out")
+    return text
+
+
 def run_name(text: str) -> str:
     """Return ``text``; refuse what is no name of a run."""
     if not _NAME.fullmatch(text):
@@ -144,6 +151,7 @@ def slurm_time(seconds: int) -> str:
 
 
 Line = Annotated[str, AfterValidator(no_control)]
+Named = Annotated[Line, AfterValidator(not_empty)]
 RunName = Annotated[str, AfterValidator(run_name)]
 SbatchValue = Annotated[str, AfterValidator(sbatch_value)]
 EnvVars = Annotated[dict[str, str], AfterValidator(_env_vars)]

@@ -1,6 +1,5 @@
 """From a job file to a forecast, and to Slurm's word on whether it would take the job. Effects."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from orchestrator.planner.layouts import Place
 from orchestrator.slurm import client, parse
 from orchestrator.spec.train import TrainSpec, check_batch
 from orchestrator.target import target
+from orchestrator.weightfiles.texts import read_object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Outlook:
     Attributes:
         forecast: None for a script of the user's own, of which no memory is known.
         accepted: Whether Slurm would take it; None where there is no Slurm to ask.
-        slurm: What Slurm said.
+        slurm: What Slurm said, by lines.
         unknown: What cannot be said, each a sentence.
     """
 
@@ -39,7 +39,7 @@ class Outlook:
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON's types."""
         known = self.forecast.to_json() if self.forecast else _NOTHING
-        slurm = {"accepted": self.accepted, "said": self.slurm}
+        slurm = {"accepted": self.accepted, "said": " ".join(self.slurm.split())}
         return {**known, "slurm": slurm, "unknown": list(self.unknown)}
 
 
@@ -100,7 +100,13 @@ def _forecast(described: Described, gpu: Gpu | None) -> tuple[Forecast | None, l
     unknown = [] if gpu else [_no_gpu(profile.name, there.model if there else None)]
     # As templates/node.sh.j2 sets OMP_NUM_THREADS.
     threads = max(where.cpus_per_node // per_node, 1) if where.cpus_per_node else 1
-    place = Place(gpu=gpu, per_node=per_node, fabric=profile.fabric, threads=threads)
+    place = Place(
+        gpu=gpu,
+        per_node=per_node,
+        fabric=profile.fabric,
+        threads=threads,
+        has_gpus=gpu is not None or there is not None,
+    )
     return forecast(spec.train, _config(spec.train), place, nodes=spec.nodes), unknown
 
 
@@ -131,16 +137,10 @@ def _config(train: TrainSpec) -> Mapping[str, Any]:
     """
     if train.model.path is None:
         return train.model.config or {}
-    file = Path(train.model.path) / "config.json"
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SpecError(f"train.model.path: there is no {file}") from None
-    except (OSError, ValueError) as problem:
-        raise SpecError(f"train.model.path: {file} cannot be read: {problem}") from None
-    if not isinstance(data, dict):
-        raise SpecError(f"train.model.path: {file} must hold a JSON object")
-    return data
+        return read_object(Path(train.model.path) / "config.json")
+    except SpecError as problem:
+        raise SpecError(f"train.model.path: {problem}") from None
 
 
 def _would_be_taken(described: Described, runs: Path) -> tuple[bool | None, str]:
@@ -159,5 +159,5 @@ def _would_be_taken(described: Described, runs: Path) -> tuple[bool | None, str]
         try:
             return True, client.test_only(str(script))
         except ActionError as error:
-            said = " ".join(error.stderr.split())
+            said = "\n".join(" ".join(line.split()) for line in error.stderr.splitlines() if line)
             return (False if parse.refused(error.stderr) else None), said

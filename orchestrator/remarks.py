@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Iterator
-from glob import glob
 from importlib.util import find_spec
 
 from orchestrator import linting
@@ -12,6 +11,7 @@ from orchestrator.layout import RunLayout
 from orchestrator.lint import Surroundings
 from orchestrator.profile import SiteProfile
 from orchestrator.spec.job import JobSpec
+from orchestrator.train_remarks import of_train
 
 
 def of_job(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
@@ -33,9 +33,8 @@ def of_job(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
             f"partition {spec.partition}: the site {profile.name} knows {known}; limits, constraint"
             " and preemption of this one are unknown"
         )
-    for pattern in spec.train.read_paths if spec.train else ():
-        if not glob(pattern, recursive=True):  # noqa: PTH207 (an absolute pattern)
-            yield f"train.data: nothing matches {pattern} here; do the nodes see more?"
+    if spec.train is not None:
+        yield from of_train(spec.train)
 
 
 def of_lint(described: Described, layout: RunLayout) -> Iterator[str]:

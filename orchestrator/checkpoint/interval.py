@@ -10,7 +10,10 @@ interval on average. The best interval lies where the two are in balance:
 Both are the time of training between two saves. Sources: J. W. Young, A first order approximation
 to the optimum checkpoint interval, CACM 17 (9), 1974; J. T. Daly, A higher order estimate of the
 optimum checkpoint interval for restart dumps, FGCS 22 (3), 2006, equation 37. Only the time that a
-save blocks the training counts as its cost: what is written in the background costs nothing here.
+save blocks the training counts as its cost. What is written in the background costs no time of
+training, and the formula alone would have one save follow the other without a pause; but the file
+system is shared, and so is the network. So a save in the background may be under way for a tenth of
+the time at most (`BUSY`), as far as `max_interval_s` allows that.
 
 The mean time between ends that lose work is estimated from the run's own attempts. A few days of
 one run have few of them, so what was configured counts as one end that was seen: a gamma prior of
@@ -27,6 +30,8 @@ from statistics import median
 # 16,384 GPUs saw an unexpected end every 3.1 h (arXiv 2407.21783).
 MTBF_S = 4 * 3600.0
 MAX_INTERVAL_S = 3600.0
+# The part of the time in which a save in the background may be under way.
+BUSY = 0.1
 # Until a save has been measured: early, so that its cost is known soon.
 FIRST_S = 60.0
 
@@ -70,7 +75,7 @@ class Interval:
     @property
     def why(self) -> str:
         """One line for people."""
-        what = f"{self.steps} steps of {self.step_s:.3g} s"
+        what = f"{self.steps} step{'s' * (self.steps != 1)} of {self.step_s:.3g} s"
         if self.save_s is None:
             return f"{what}, until a first save has been measured"
         notice = "" if self.notice_saves else "; a notice comes too late for a save"
@@ -99,6 +104,21 @@ def daly_s(save_s: float, mtbf_s: float) -> float:
         return mtbf_s
     ratio = save_s / (2 * mtbf_s)
     return young_s(save_s, mtbf_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - save_s
+
+
+def bounded_s(save_s: float, mtbf_s: float, *, whole_s: float | None, max_s: float) -> float:
+    """Return Daly's interval within its bounds, in seconds.
+
+    Args:
+        save_s: For how long a save blocks the training.
+        mtbf_s: Mean time between ends that lose work.
+        whole_s: How long a save in the background is under way; None for one that blocks.
+        max_s: The most seconds between two saves; it goes before all else.
+
+    >>> [bounded_s(0.1, 4 * 3600, whole_s=whole_s, max_s=3600) for whole_s in (51, 900)]
+    [510.0, 3600]
+    """
+    return min(max(daly_s(save_s, mtbf_s), (whole_s or 0.0) / BUSY), max_s)
 
 
 def estimated_mtbf_s(
@@ -140,14 +160,16 @@ def choose(
         max_s: The most seconds of training that may be at risk.
         notice_s: How long before the end a notice comes; None where unknown.
         whole_s: How long a save takes until it is published, where it blocks for less than that.
-            The next one begins no sooner, and the save of a notice needs that long.
+            The next one begins after ten times as long, and the save of a notice needs that long.
     """
     save_s = median(saves_s) if saves_s else None
     full_s = save_s if whole_s is None else whole_s
     notice_saves = full_s is None or notice_s is None or notice_s >= full_s + step_s
     mtbf_s = estimated_mtbf_s(past, running_s=running_s, prior_s=prior_s, notice_saves=notice_saves)
-    best_s = min(FIRST_S, max_s) if save_s is None else daly_s(save_s, mtbf_s)
-    seconds = min(max(best_s, whole_s or 0.0), max_s)
+    if save_s is None:
+        seconds = min(FIRST_S, max_s)
+    else:
+        seconds = bounded_s(save_s, mtbf_s, whole_s=whole_s, max_s=max_s)
     return Interval(
         steps=max(1, int(seconds / step_s)) if step_s > 0 else 1,
         seconds=seconds,

@@ -1,6 +1,8 @@
 """`fsdpq export`."""
 
 import importlib.util
+import math
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +21,12 @@ if TYPE_CHECKING:
     from orchestrator.export.exporting import DtypeName, Exported
 
 _NEEDED = ("torch", "transformers", "numpy")
+
+
+def _finite(context: click.Context, option: click.Parameter, value: float) -> float:
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no size of a file; give gigabytes, such as 5")
+    return value
 
 
 @main.command("export")
@@ -53,6 +61,7 @@ _NEEDED = ("torch", "transformers", "numpy")
     type=click.FloatRange(min=0, min_open=True),
     default=5.0,
     show_default=True,
+    callback=_finite,
     help="Most gigabytes (10^9 bytes) of a file.",
 )
 @click.option("--force", is_flag=True, help="Replace an earlier export in that place.")
@@ -83,7 +92,8 @@ def export_command(
     from orchestrator.export.exporting import Request, export
     from orchestrator.export.folder import check_target
 
-    target = output.absolute()
+    # The directory itself: a link to it is to stay, and `new/..` is not new.
+    target = Path(os.path.realpath(output))
     check_target(target, force=force)  # before minutes of hashing
     spec = load_train(layout.train)
     found = _chosen(layout, step)

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import wrap
 
 import click
 
 from orchestrator.cli.main import echo_json, json_option, main, runs_option
 from orchestrator.forecasting import Outlook, outlook
 from orchestrator.planner import lines
+
+_WIDTH = 100
 
 
 @main.command("plan")
@@ -53,6 +56,16 @@ def _text(found: Outlook) -> Iterator[str]:
     for one in found.unknown:
         yield f"Not known: {one}."
     if found.accepted is not None:
-        yield f"Slurm {'would take it' if found.accepted else 'would refuse it'}: {found.slurm}"
+        yield from _said(f"Slurm would {'take' if found.accepted else 'refuse'} it:", found.slurm)
     elif found.slurm:
-        yield f"Whether Slurm would take it is not known: {found.slurm}"
+        yield from _said("Whether Slurm would take it is not known:", found.slurm)
+
+
+def _said(head: str, words: str) -> Iterator[str]:
+    """Yield Slurm's words after ``head``, or below it if they take several lines."""
+    if len(head) + len(words) < _WIDTH and "\n" not in words:
+        yield f"{head} {words}"
+        return
+    yield head
+    for line in words.splitlines():
+        yield from wrap(line, _WIDTH, initial_indent="  ", subsequent_indent="    ")

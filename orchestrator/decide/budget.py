@@ -8,6 +8,17 @@ from orchestrator.policy import Policy
 
 # Ends that say something about the program: together they have `max_no_progress`.
 PROGRAM = frozenset({Cause.WORKER_ERROR, Cause.TIME_LIMIT, Cause.GONE, Cause.HANG})
+# Ends that a restart would only repeat.
+FINAL = frozenset(
+    {
+        Cause.OUT_OF_MEMORY,
+        Cause.GPU_MEMORY,
+        Cause.CHECKPOINT,
+        Cause.CONFIGURATION,
+        Cause.NO_PROGRESS,
+        Cause.NO_RDMA,
+    }
+)
 # Preemptions, lost nodes and the like say nothing about it, and have no budget by themselves.
 JITTER = 0.2
 

@@ -23,18 +23,6 @@ STOPPED_S = 180.0
 REFUSED_DELAY_S = 300.0
 REFUSED_TRIES = 5
 
-# Ends that a restart would only repeat.
-_FINAL = frozenset(
-    {
-        Cause.OUT_OF_MEMORY,
-        Cause.GPU_MEMORY,
-        Cause.CHECKPOINT,
-        Cause.CONFIGURATION,
-        Cause.NO_PROGRESS,
-        Cause.NO_RDMA,
-    }
-)
-
 
 def decide_ended(seen: Observation, past: History, policy: Policy) -> Action:
     """Return what to do about a run none of whose jobs is alive."""
@@ -138,7 +126,7 @@ def _restart(seen: Observation, past: History, policy: Policy, job: JobRecord | 
         return Over("cancelled", why, cause, record=True)
     if cause is Cause.GPU_MEMORY and (smaller := _smaller_micro_batch(past, policy)):
         return _again(seen, past, policy, job, verdict, micro_batch=smaller)
-    if cause in _FINAL:
+    if cause in budget.FINAL:
         return Over("failed", _told(verdict), cause, record=True)
     if spent := budget.spent(verdict, past, seen.checkpoint_step, policy):
         return Over("failed", _give_up(verdict, spent), cause, record=True)

@@ -1,7 +1,7 @@
 """What to do about a job that waits or runs. Pure."""
 
-from orchestrator.attempt import Attempt
-from orchestrator.classify import Cause, Verdict
+from orchestrator.attempt import Attempt, Weight
+from orchestrator.classify import Cause, Verdict, of_attempt
 from orchestrator.decide import budget
 from orchestrator.decide.network import decide_network
 from orchestrator.decide.reasons import advice
@@ -15,6 +15,7 @@ from orchestrator.decide.words import (
     StartNow,
     Wait,
 )
+from orchestrator.evidence import errors
 from orchestrator.nodes import BadNode, bad_nodes, describe, left_out
 from orchestrator.policy import Policy
 from orchestrator.scheduler import JobRecord, JobState
@@ -83,13 +84,38 @@ def _hung(
     assert attempt.hang is not None
     if attempt.hang.over_s < COLLECT_S:
         return Wait("running", f"{attempt.hang.why}; its ranks write down where they stand")
-    nodes = attempt.hang.nodes
-    verdict = Verdict(Cause.HANG, attempt.hang.why, suspects=nodes)
+    verdict = _failed(attempt, policy)
+    verdict = verdict or Verdict(Cause.HANG, attempt.hang.why, suspects=attempt.hang.nodes)
+    if verdict.cause in budget.FINAL:
+        said = f"{verdict.why}. {verdict.advice}".removesuffix(". ")
+        return Over("failed", said, verdict.cause, record=True, job_id=job.job_id)
     if why := budget.spent(verdict, past, seen.checkpoint_step, policy):
-        said = f"{attempt.hang.why}. {why[0].upper()}{why[1:]}, so it is not tried again"
-        return Over("failed", said, Cause.HANG, record=True, job_id=job.job_id)
-    key = f"{job.job_id}.{job.restart or 0}.hang"
-    return Replace(key, job.job_id, Cause.HANG, verdict.why, requeue=True, suspects=nodes)
+        said = f"{verdict.why}. {why[0].upper()}{why[1:]}, so it is not tried again"
+        return Over("failed", said, verdict.cause, record=True, job_id=job.job_id)
+    return Replace(
+        f"{job.job_id}.{job.restart or 0}.hang",
+        job.job_id,
+        verdict.cause,
+        verdict.why,
+        requeue=True,
+        suspects=verdict.suspects,
+        signature=verdict.signature,
+    )
+
+
+def _failed(attempt: Attempt, policy: Policy) -> Verdict | None:
+    """Return which error the others hang after; None where no rank wrote down one of its own.
+
+    torchrun lives on after a rank's error for as long as that rank's process does, a thread of a
+    save for instance.
+    """
+    error = attempt.error
+    if error is None or errors.read(error.exception).weight >= Weight.MAYBE:
+        return None
+    told = of_attempt(attempt)
+    # A smaller micro-batch is an answer to a job that has ended; until then it is a hang.
+    smaller = policy.on_gpu_memory == "smaller_micro_batch"
+    return None if told and told.cause is Cause.GPU_MEMORY and smaller else told
 
 
 def _pending(job: JobRecord, seen: Observation, past: History, policy: Policy) -> Action:

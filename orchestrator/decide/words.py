@@ -222,6 +222,7 @@ class Replace:
         nodes: How many nodes the new one has; None for as many as the plan says.
         exclude: Nodes to leave out.
         suspects: Nodes that the end of the job speaks against.
+        signature: Of the error that ended it, as in a `Verdict`.
     """
 
     key: str
@@ -232,6 +233,7 @@ class Replace:
     nodes: int | None = None
     exclude: tuple[str, ...] = ()
     suspects: tuple[str, ...] = ()
+    signature: str = ""
 
 
 Action = Wait | Over | Exclude | StartNow | ProveNetwork | TellStop | CancelJobs | Restart | Replace

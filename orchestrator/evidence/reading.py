@@ -50,13 +50,14 @@ def read(layout: AttemptLayout, batch_log: Path, *, number: int, nodes: str) -> 
     ends = [_End(end, node_of(end.host, names) or end.host) for end in reports.exits(lines)]
     files_of_ranks = _error_files(layout.errors)
     told = {finding.rank for finding in files_of_ranks if finding.weight < Weight.ECHO}
+    checks = list(_preflight(layout.preflight))
     found = [
         *scan.findings((line for line in lines if HINT.search(line)), BATCH, file=str(batch_log)),
         *files_of_ranks,
         *_rank_logs(layout, ends, names, told=told),
         *_nccl_logs(layout.nccl),
-        *_preflight(layout.preflight),
-        *_node_exits(layout.root, names),
+        *checks,
+        *_node_exits(layout.root, names, told={_index(Path(check.file)) for check in checks}),
     ]
     said = {f.rank for f in found if f.rank is not None and f.weight < Weight.ECHO}
     found += [
@@ -234,14 +235,17 @@ def _problem(problem: dict[str, Any], *, node: str, at: float | None) -> Finding
     )
 
 
-def _node_exits(folder: Path, nodes: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield what the exit codes of node.sh say where it did not come to start the workers."""
+def _node_exits(folder: Path, nodes: tuple[str, ...], *, told: set[int]) -> Iterator[Finding]:
+    """Yield what the exit codes of node.sh say where it did not come to start the workers.
+
+    ``told`` are the node ranks whose check wrote down what it found.
+    """
     for path in sorted(_names(folder, "node-*.exit"), key=_index)[:_ERROR_FILES]:
         text = files.tail(path, 16).strip()
         code = int(text) if text.isdigit() else 0
         index = _index(path)
         node = nodes[index] if index < len(nodes) else ""
-        if code == NOT_PASSED:
+        if code == NOT_PASSED and index not in told:
             yield Finding(
                 kind="check",
                 cause=Cause.NODE_CHECK,

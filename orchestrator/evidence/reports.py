@@ -94,10 +94,12 @@ def _time(text: str) -> float | None:
 def finding(ended: RankExit, *, node: str) -> Finding:
     """Return the end of a rank that left no word itself.
 
-    SIGTERM is torchrun's or Slurm's, SIGABRT often the watchdog's: something was before.
+    SIGTERM is torchrun's or Slurm's, SIGABRT often the watchdog's: something was before. So it may
+    have been where a rank ended by itself without a word, as one does that torchrun asks to end;
+    of two that ended at once torchrun's report may name that one.
     """
-    by_signal, aborted = ended.code < 0, ended.code == -6
-    weight = Weight.MAYBE if aborted else Weight.OWN
+    by_signal = ended.code < 0
+    weight = Weight.OWN if by_signal and ended.code != -6 else Weight.MAYBE
     if ended.code == -15:
         weight = Weight.ECHO
     how = f"was ended by {ended.signal}" if by_signal else f"ended with exit code {ended.code}"

@@ -74,6 +74,7 @@ def export(request: Request, spec: TrainSpec, *, say: Callable[[str], None]) -> 
         FsdpqError: It cannot be done; nothing is left behind.
         OSError: The same, in the file system's words.
     """
+    _check_base(request, spec)
     model = skeleton(spec.model, base=request.base)
     sources = open_sources(request.checkpoint, spec, model, base=request.base)
     dtype = _dtype(request, spec)
@@ -82,8 +83,8 @@ def export(request: Request, spec: TrainSpec, *, say: Callable[[str], None]) -> 
     nbytes = sum(weight.nbytes for weight in weights)
     twice = 2 if request.form == "torch" else 1
     with new_folder(request.target, force=request.force, needed=twice * nbytes + _SPARE) as draft:
-        files = _write_weights(draft, request, weights, names, sources, say)
         tokenizer = copy_tokenizer(draft, _tokenizer_folder(request, spec))
+        files = _write_weights(draft, request, weights, names, sources, say)
         exported = Exported(
             target=request.target,
             step=request.step,
@@ -96,6 +97,15 @@ def export(request: Request, spec: TrainSpec, *, say: Callable[[str], None]) -> 
         )
         _write_texts(draft, request, spec, model, sources, exported)
     return exported
+
+
+def _check_base(request: Request, spec: TrainSpec) -> None:
+    folder = _base_folder(request, spec)
+    if folder is None or folder.is_dir():
+        return
+    if request.base:
+        raise SpecError(f"--base: {folder} is no directory")
+    raise SpecError(f"model.path: {folder} is no directory; say with --base where it is now")
 
 
 def _dtype(request: Request, spec: TrainSpec) -> torch.dtype:

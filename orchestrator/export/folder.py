@@ -1,12 +1,14 @@
 """A directory that is there whole or not at all."""
 
+import errno
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from orchestrator.checkpoint.durable import sync_directory
@@ -14,6 +16,8 @@ from orchestrator.errors import RunError
 
 # Tells an export from what must not be deleted, and where it came from.
 MARK = "fsdpq_export.json"
+# What rename(2) says of a directory whose new name is taken; an empty directory it replaces.
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 
 @contextmanager
@@ -43,7 +47,7 @@ def new_folder(target: Path, *, force: bool, needed: int) -> Iterator[Path]:
     try:
         yield draft
         _sync(draft)
-        _put(draft, target)
+        _put(draft, target, force=force)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
@@ -57,7 +61,9 @@ def check_target(target: Path, *, force: bool) -> None:
     """
     if not os.path.lexists(target):
         return
-    if target.is_dir() and not any(target.iterdir()):
+    if target.is_mount():
+        raise RunError(f"{target} is where a file system is mounted; name a directory within it")
+    if target.is_dir() and not target.is_symlink() and not any(target.iterdir()):
         return
     if not force:
         raise RunError(f"{target} is there already; name another directory, or add --force")
@@ -73,16 +79,32 @@ def write_mark(folder: Path, facts: dict[str, object]) -> None:
     (folder / MARK).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
-def _put(draft: Path, target: Path) -> None:
-    """Let ``draft`` take the place of ``target``; no moment shows a mixture of both."""
-    if not target.exists():
+def _put(draft: Path, target: Path, *, force: bool) -> None:
+    """Let ``draft`` take the place of ``target``; no moment shows a mixture of both.
+
+    Raises:
+        RunError: Something has come to be there meanwhile that is not to be replaced.
+    """
+    try:
         draft.rename(target)
-    else:
-        old = target.with_name(_name(target, "replaced"))
-        target.rename(old)
-        draft.rename(target)
-        shutil.rmtree(old, ignore_errors=True)
+    except OSError as problem:
+        if problem.errno not in _TAKEN:
+            raise
+        check_target(target, force=force)
+        _replace(draft, target)
     sync_directory(target.parent)
+
+
+def _replace(draft: Path, target: Path) -> None:
+    old = target.with_name(_name(target, "replaced"))
+    target.rename(old)
+    try:
+        draft.rename(target)
+    except BaseException:
+        with suppress(OSError):
+            old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _sync(draft: Path) -> None:
@@ -97,13 +119,23 @@ def _sync(draft: Path) -> None:
 
 
 def _name(target: Path, kind: str) -> str:
-    return f".{target.name}.{kind}-{socket.gethostname()}-{os.getpid()}"
+    return f".{target.name}.{kind}-{_place()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _place() -> str:
+    """Return where a process id means this process: the host, and the namespace of process ids."""
+    return f"{socket.gethostname()}-{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
 def _sweep(target: Path) -> None:
-    """Remove what a killed export of this host has left behind."""
-    host = re.escape(socket.gethostname())
-    pattern = re.compile(rf"\.{re.escape(target.name)}\.partial-{host}-(\d+)")
+    """Remove what a killed export of this host has left behind.
+
+    The export that it had moved away is kept as long as there is no other.
+    """
+    kinds = "partial|replaced" if target.exists() else "partial"
+    pattern = re.compile(
+        rf"\.{re.escape(target.name)}\.(?:{kinds})-{re.escape(_place())}-(\d+)-[0-9a-f]+"
+    )
     for path in target.parent.iterdir():
         found = pattern.fullmatch(path.name)
         if found and not Path(f"/proc/{found[1]}").exists():

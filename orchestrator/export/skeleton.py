@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+from transformers import PretrainedConfig
 from transformers.utils import logging
 
-from orchestrator.errors import SpecError
+from orchestrator.export.configuration import on_meta, read_config
 from orchestrator.spec.train import ModelSpec
 
 
@@ -37,13 +36,8 @@ def skeleton(spec: ModelSpec, *, base: str | None = None) -> Skeleton:
         SpecError: Hugging Face does not know it, or its directory is gone.
     """
     logging.set_verbosity_error()
-    try:
-        config = _config(spec, base)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-    except (OSError, ValueError, TypeError, KeyError) as problem:
-        first = (str(problem).strip() or repr(problem)).splitlines()[0]
-        raise SpecError(f"model: {first}") from None
+    config = read_config(spec, base=base)
+    model = on_meta(config, "eager")
     persistent = model.state_dict().keys()
     named = [*model.named_parameters(), *model.named_buffers()]
     return Skeleton(
@@ -52,12 +46,6 @@ def skeleton(spec: ModelSpec, *, base: str | None = None) -> Skeleton:
         weights={name: tuple(item.shape) for name, item in named if name in persistent},
         linear=frozenset(n for n, part in model.named_modules() if isinstance(part, nn.Linear)),
     )
-
-
-def _config(spec: ModelSpec, base: str | None) -> PretrainedConfig:
-    if spec.path is not None:
-        return AutoConfig.from_pretrained(base or spec.path, local_files_only=True)
-    return AutoConfig.for_model(**(spec.config or {}))
 
 
 def _clean(config: PretrainedConfig, kind: str) -> PretrainedConfig:

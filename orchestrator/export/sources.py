@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from orchestrator.errors import CheckpointError, SpecError
+from orchestrator.export.configuration import describe, difference
 from orchestrator.export.saved import Saved, open_saved
 from orchestrator.export.skeleton import Skeleton
 from orchestrator.spec.train import LoraSpec, TrainSpec
@@ -65,6 +66,7 @@ def open_sources(
     """
     saved = open_saved(folder)
     told: dict[str, Any] = json.loads(saved.text("app.trains", "{}"))
+    _check_config(told.get("config", {}), model, base or spec.model.path)
     entries = _base(Path(base or spec.model.path or ""), told) if told.get("base") else {}
     lora = LoraSpec.model_validate(told["lora"]) if told.get("lora") else None
     sources = Sources(saved, entries, lora)
@@ -78,6 +80,20 @@ def open_sources(
                 f"{folder}: has {name} {what}, and {model.kind} has it as {list(shape)}"
             )
     return sources
+
+
+def _check_config(saved: dict[str, Any], model: Skeleton, path: str | None) -> None:
+    """Refuse a configuration that the run was not trained with; older checkpoints hold none.
+
+    Raises:
+        SpecError: Says what differs.
+    """
+    if found := difference(saved, describe(model.config)):
+        where = f"{path}/config.json" if path else "the configuration of the model"
+        raise SpecError(
+            f"{where} is not what the run was trained with: {found}. Bring the old one back, or say"
+            " with --base where it is; with model.config, use the transformers of the run"
+        )
 
 
 def _base(folder: Path, told: dict[str, Any]) -> dict[str, Entry]:

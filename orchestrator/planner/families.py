@@ -12,6 +12,9 @@ from orchestrator.planner.shape import ModelShape
 
 Config = Mapping[str, Any]
 
+# Far more than any model has.
+_MOST, _MOST_LAYERS = 10**8, 10**4
+
 _LLAMA: Config = {
     "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
     "num_attention_heads": 32, "vocab_size": 32000,
@@ -77,11 +80,12 @@ def shape_of(config: Config) -> ModelShape:
     family = str(config.get("model_type"))
     text = config.get("text_config")
     if family not in _DEFAULTS and isinstance(text, Mapping):  # several modalities: their text part
-        return shape_of(text)
+        config, family = text, str(text.get("model_type"))
     if family not in _DEFAULTS:
         raise SpecError(
             f"model: fsdpq plan does not know the shape of model_type {family}; it knows"
-            f" {', '.join(FAMILIES)}. Start it on one node and look at the memory"
+            f" {', '.join(FAMILIES)}. It may well be trained all the same: run some steps"
+            " on one node and look at peak_reserved_gib in metrics.jsonl"
         )
     none = ("sliding_window",)  # null there is a value of its own
     given = {key: value for key, value in config.items() if value is not None or key in none}
@@ -106,7 +110,7 @@ def _shape(family: str, config: Config) -> ModelShape:
         layers=_size(config, "num_hidden_layers"),
         heads=heads,
         kv_heads=_size(config, "num_key_value_heads") if "num_key_value_heads" in config else heads,
-        head_dim=_size(config, "head_dim") if "head_dim" in config else hidden // heads,
+        head_dim=_head_dim(config, hidden, heads),
         vocab=_size(config, "vocab_size"),
         tied=bool(config.get("tie_word_embeddings", False)),
         qkv_bias=bias or family == "qwen2",
@@ -134,9 +138,13 @@ def _windows(family: str, config: Config) -> dict[str, int]:
     if isinstance(kinds := config.get("layer_types"), list | tuple):
         windowed = sum(kind == "sliding_attention" for kind in kinds)
     elif family in _PATTERN:
-        windowed = layers - layers // int(config.get("sliding_window_pattern", _PATTERN[family]))
+        windowed = layers - layers // _size(
+            {"sliding_window_pattern": _PATTERN[family], **config}, "sliding_window_pattern"
+        )
     elif family in ("qwen2", "qwen3"):
-        windowed = max(layers - int(config.get("max_window_layers", 28)), 0)
+        windowed = max(
+            layers - _size({"max_window_layers": 28, **config}, "max_window_layers", least=0), 0
+        )
     else:
         windowed = layers if family in ("mistral", "mixtral", "qwen3_moe") else 0
     return {"windowed": windowed, "window": window}
@@ -157,8 +165,19 @@ def _experts(family: str, config: Config) -> dict[str, int]:
     }
 
 
-def _size(config: Config, key: str) -> int:
+def _head_dim(config: Config, hidden: int, heads: int) -> int:
+    if "head_dim" in config:
+        return _size(config, "head_dim")
+    if hidden < heads:
+        raise SpecError(f"model: hidden_size {hidden} is less than num_attention_heads {heads}")
+    return hidden // heads
+
+
+def _size(config: Config, key: str, *, least: int = 1) -> int:
     value = config.get(key)
-    if type(value) is not int or value < 1:
-        raise SpecError(f"model: {key} must be a whole number, 1 or more, and is {value!r}")
+    most = _MOST_LAYERS if key == "num_hidden_layers" else _MOST
+    if type(value) is not int or not least <= value <= most:
+        raise SpecError(
+            f"model: {key} must be a whole number from {least} to {most}, and is {repr(value)[:80]}"
+        )
     return value

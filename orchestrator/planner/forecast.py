@@ -7,11 +7,14 @@ from typing import Any
 from orchestrator.errors import SpecError
 from orchestrator.planner.families import shape_of
 from orchestrator.planner.layouts import (
+    MOST_NODES,
     Layout,
     Place,
+    allowed_nodes,
     best,
     fewest_nodes,
     fewest_nodes_at_all,
+    fewest_nodes_of_any_batch,
     layout,
 )
 from orchestrator.planner.saves import Saves, saves
@@ -32,7 +35,9 @@ class Forecast:
     Attributes:
         asked: The job as it is written.
         nodes_min: The fewest nodes on which it fits as it is written; None where unknown or none.
-        smallest: The best layout on the fewest nodes on which any would fit.
+        smallest: The best layout on the fewest nodes on which any would fit, of those that the
+            global batch can be shared out over.
+        of_any_batch: The leanest layout, on the fewest nodes that would do with any global batch.
         layouts: The fastest ones that fit on the nodes that it asks for.
         saves: Its checkpoints.
     """
@@ -43,6 +48,7 @@ class Forecast:
     asked: Layout
     nodes_min: int | None
     smallest: Layout | None
+    of_any_batch: Layout | None
     layouts: tuple[Layout, ...]
     saves: Saves
 
@@ -131,17 +137,25 @@ def forecast(train: TrainSpec, config: Mapping[str, Any], place: Place, *, nodes
         )
     asked = layout(train, shape, place, nodes=nodes)
     known = place.gpu is not None
+    nodes_min = fewest_nodes(train, shape, place) if known else None
+    lean = fewest_nodes_of_any_batch(train, shape, place) if known else None
+    smallest = fewest_nodes_at_all(train, shape, place, least=lean.nodes) if lean else None
     work = workload(train, shape, world_size=nodes * place.per_node)
     return Forecast(
         train=train,
         shape=shape,
         place=place,
         asked=asked,
-        nodes_min=fewest_nodes(train, shape, place) if known else None,
-        smallest=fewest_nodes_at_all(train, shape, place) if known else None,
+        nodes_min=nodes_min,
+        smallest=smallest,
+        of_any_batch=lean,
         layouts=tuple(best(train, shape, place, nodes=nodes)) if known else (),
         saves=saves(
-            shape, work, train.checkpoint, step_s=asked.speed.step_s if asked.speed else None
+            shape,
+            work,
+            train.checkpoint,
+            step_s=asked.speed.step_s if asked.speed else None,
+            gpus=place.has_gpus,
         ),
     )
 
@@ -162,25 +176,36 @@ def _value(value: object) -> str:
 
 
 def _answer(seen: Forecast) -> str:
-    gpu, smallest = seen.place.gpu, seen.smallest
+    gpu, smallest, as_it_is = seen.place.gpu, seen.smallest, seen.nodes_min
     if gpu is None:
         return "The kind of GPU is not known: give --gpu to learn how many nodes it takes."
-    node = f"one node of {seen.place.per_node} x {gpu.name}"
-    if seen.nodes_min == 1:
-        return f"No: it fits on {node} as it is. More nodes only make it faster."
+    kind = f"{seen.place.per_node} x {gpu.name}"
+    if as_it_is == 1:
+        return f"No: it fits on one node of {kind} as it is. More nodes only make it faster."
+    if as_it_is and (smallest is None or as_it_is <= smallest.nodes):
+        return f"Yes: as it is it takes {as_it_is} nodes of {kind}."
     if smallest is None:
-        return (
-            f"It fits on no number of nodes up to 64 of {seen.place.per_node} x {gpu.name}: make"
-            " the sequence or the model smaller"
-        )
+        return _none_fits(seen, kind)
     ways = spelled(smallest.options)
     if smallest.nodes == 1:
-        return f"Not for its memory: it fits on {node} with {ways}."
-    if seen.nodes_min and seen.nodes_min <= smallest.nodes:
+        return f"Not for its memory: it fits on one node of {kind} with {ways}."
+    more = f"; as it is {as_it_is}" if as_it_is else ""
+    return f"Yes: it takes {smallest.nodes} nodes at least, with {ways}{more}."
+
+
+def _none_fits(seen: Forecast, kind: str) -> str:
+    lean, batch = seen.of_any_batch, seen.train.global_batch
+    if lean is None:
         return (
-            f"Yes: as it is it takes {seen.nodes_min} nodes of {node.removeprefix('one node of ')}."
+            f"It fits on no number of nodes up to {MOST_NODES} of {kind}: make the sequence or the"
+            " model smaller."
         )
-    return f"Yes: it takes {smallest.nodes} nodes at least, with {ways}."
+    allowed = " or ".join(str(n) for n in allowed_nodes(batch, seen.place.per_node))
+    return (
+        f"Yes, and the global batch is in the way: {lean.nodes} nodes of {kind} would do, with"
+        f" {spelled(lean.options)} and global_batch {lean.train.global_batch}; global_batch {batch}"
+        f" can be shared out over {allowed} of them only, and fits on none."
+    )
 
 
 __all__ = ["Forecast", "forecast", "spelled"]

@@ -1,6 +1,7 @@
 """Other ways to lay the same training out: what fits, how few nodes will do, what is fast. Pure."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from orchestrator.profile import FabricProfile
 from orchestrator.spec.train import MeshSpec, TrainSpec, fits
 
 # No more nodes than this are looked at for one that fits.
-MOST_NODES = 256
+MOST_NODES = 1024
 # Less of it is free than the prediction may be off.
 TIGHT = 0.95
 
@@ -27,12 +28,14 @@ class Place:
         gpu: None where it is not known: then nothing is said of speed.
         per_node: Workers, and so GPUs, on a node.
         threads: Of each worker's processor.
+        has_gpus: Whether there are any, of whatever kind.
     """
 
     gpu: Gpu | None
     per_node: int
     fabric: FabricProfile
     threads: int = THREADS
+    has_gpus: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +86,19 @@ def layout(train: TrainSpec, shape: ModelShape, place: Place, *, nodes: int) -> 
     return Layout(nodes=nodes, train=train, memory=memory(shape, work, gpu), speed=fast, gpu=gpu)
 
 
+def allowed_nodes(global_batch: int, per_node: int) -> tuple[int, ...]:
+    """Return the numbers of nodes over whose workers the global batch can be shared out.
+
+    >>> allowed_nodes(60, 4)
+    (1, 3, 5, 15)
+    """
+    most = min(global_batch // per_node, MOST_NODES)
+    return tuple(n for n in range(1, most + 1) if global_batch % (n * per_node) == 0)
+
+
 def fewest_nodes(train: TrainSpec, shape: ModelShape, place: Place) -> int | None:
     """Return the smallest number of nodes on which ``train`` fits as it is; None without one."""
-    for nodes in range(1, MOST_NODES + 1):
+    for nodes in allowed_nodes(train.global_batch, place.per_node):
         if not fits(train, nodes * place.per_node):
             continue
         if layout(train, shape, place, nodes=nodes).fits:
@@ -109,12 +122,47 @@ def best(
     return list(kinds.values())[:count]
 
 
-def fewest_nodes_at_all(train: TrainSpec, shape: ModelShape, place: Place) -> Layout | None:
-    """Return the best layout on the fewest nodes on which any fits, with up to 64 nodes."""
-    for nodes in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64):
+def fewest_nodes_at_all(
+    train: TrainSpec, shape: ModelShape, place: Place, *, least: int
+) -> Layout | None:
+    """Return the best layout on the fewest nodes that the global batch allows and any fits on.
+
+    Args:
+        train: What is trained.
+        shape: Of its model.
+        place: Where.
+        least: Fewer nodes would not do whatever the batch: those of `fewest_nodes_of_any_batch`.
+    """
+    for nodes in allowed_nodes(train.global_batch, place.per_node):
+        if nodes < least:
+            continue
         if found := best(train, shape, place, nodes=nodes, count=1):
             return found[0]
     return None
+
+
+def fewest_nodes_of_any_batch(train: TrainSpec, shape: ModelShape, place: Place) -> Layout | None:
+    """Return the leanest layout on the fewest nodes that would do if the global batch allowed it.
+
+    One sequence a GPU, all shards apart, and all computed again: less is not to be had. What a GPU
+    holds only shrinks with the number of nodes, so that is searched by halves.
+    """
+
+    def lean(nodes: int) -> Layout:
+        changes = {
+            "global_batch": nodes * place.per_node,
+            "micro_batch": 1,
+            "mesh": MeshSpec(),
+            "activation_checkpointing": "full",
+        }
+        return layout(train.model_copy(update=changes), shape, place, nodes=nodes)
+
+    def enough(nodes: int) -> bool:
+        one = lean(nodes)
+        return bool(one.fits) and not one.tight
+
+    nodes = bisect_left(range(1, MOST_NODES + 1), True, key=enough) + 1
+    return lean(nodes) if nodes <= MOST_NODES else None
 
 
 def _order(one: Layout) -> tuple[int, int, float]:

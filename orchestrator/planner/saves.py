@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from orchestrator.checkpoint.interval import daly_s
+from orchestrator.checkpoint.interval import bounded_s
 from orchestrator.planner.shape import ModelShape
 from orchestrator.planner.state import state_of
 from orchestrator.planner.workload import Workload
@@ -29,8 +29,8 @@ class Saves:
         save_s: Seconds of a save; what lies on a slow file system takes longer.
         blocked_s: For how many of them the training waits.
         host_bytes: Host memory for each GPU that a save in the background needs; 0 without.
-        every_s: Seconds between two saves that lose least, by Daly's formula, and no fewer than a
-            save takes.
+        every_s: Seconds between two saves, as `every_steps: auto` has them: those that lose least
+            by Daly's formula, but in the background no fewer than ten times what a save takes.
         every_steps: The same in steps; None where nothing is known of a step.
     """
 
@@ -44,17 +44,31 @@ class Saves:
 
 
 def saves(
-    shape: ModelShape, work: Workload, spec: CheckpointSpec, *, step_s: float | None
+    shape: ModelShape,
+    work: Workload,
+    spec: CheckpointSpec,
+    *,
+    step_s: float | None,
+    gpus: bool = True,
 ) -> Saves:
-    """Return what checkpoints of ``work`` take; ``step_s`` None where unknown."""
+    """Return what checkpoints of ``work`` take.
+
+    Args:
+        shape: Of the model.
+        work: What a rank does.
+        spec: How it is saved.
+        step_s: Seconds of a step; None where unknown.
+        gpus: Whether it trains on GPUs: without, `mode: auto` is `sync`.
+    """
     state = state_of(shape, work)
     # As many bytes as gradients: what trains, in fp32.
     weights = state.gradients if work.base_is_kept else state.parameters
     size = (weights + state.optimizer) * work.shard
     save_s = size / min(_RANK_BYTES_S * work.world_size, _SYSTEM_BYTES_S)
-    behind = spec.mode != "sync"  # on GPUs `auto` is `async`
+    behind = spec.mode == "async" or (spec.mode == "auto" and gpus)
     blocked_s = min(_BLOCKED_S, save_s) if behind else save_s
-    every_s = min(max(daly_s(blocked_s, spec.mtbf_s), save_s), spec.max_interval_s)
+    whole_s = save_s if behind else None
+    every_s = bounded_s(blocked_s, spec.mtbf_s, whole_s=whole_s, max_s=spec.max_interval_s)
     return Saves(
         checkpoint_bytes=size,
         disk_bytes=size * (spec.keep_last + 1),

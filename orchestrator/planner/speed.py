@@ -128,11 +128,32 @@ def speed(
     )
 
 
-# The time in which a processor starts the kernels of a block's forward and backward, uncompiled: no
-# GPU is faster. 24 blocks of 0.35 B took 0.16 s and 28 of Qwen 3 0.6 B, which norms queries and
-# keys too, 0.23 s beside what is counted below, at 16,384 and 8,192 tokens on H200.
-_LAUNCH_S = 6.6e-3
+# The time in which a processor starts the kernels of a block's forward and backward, hooks of FSDP
+# included: no GPU is faster. On H200, beside what is counted below: 24 blocks of 0.35 B took 0.16 s
+# and 28 of Qwen 3 0.6 B, which norms queries and keys too, 0.23 s, compiled as well (third steps);
+# 26 of Gemma 3 1 B, whose norms are of more kernels, 0.35 s. Row-wise FP8 took 0.26 s for 24
+# blocks, tensor-wise 0.31 s for 28 of 3.2 B.
+_LAUNCH_S = {2: 6.6e-3, 4: 13.5e-3}  # by norms of a block
 _LAUNCH_NORMED_S = 8.2e-3
+_LAUNCH_FP8_S = 10.5e-3
+# An adapter has small kernels of its own: 16 blocks with seven took 0.27 s, compiled 32 0.42 s.
+_LAUNCH_ADAPTER_S, _LAUNCH_ADAPTER_COMPILED_S = 1.5e-3, 0.9e-3
+# Each operator goes through Python where a policy asks which to keep: 0.91 s for 32 with adapters.
+_LAUNCH_SELECTIVE = 1.65
+
+
+def _launch_s(shape: ModelShape, work: Workload) -> float:
+    """Return the time in which a processor starts a block's forward and backward."""
+    if work.fp8 != "off":
+        each = _LAUNCH_FP8_S
+    elif shape.qk_norm and shape.norms == 2:
+        each = _LAUNCH_NORMED_S
+    else:
+        each = _LAUNCH_S[shape.norms]
+    adapter = _LAUNCH_ADAPTER_COMPILED_S if work.compiled else _LAUNCH_ADAPTER_S
+    each += adapter * len(work.adapted)
+    again = work.checkpointing == "selective" and not work.compiled
+    return each * (_LAUNCH_SELECTIVE if again else 1.0)
 
 
 def _blocks_s(shape: ModelShape, work: Workload, gpu: Gpu, reached: Rate) -> float:
@@ -142,13 +163,13 @@ def _blocks_s(shape: ModelShape, work: Workload, gpu: Gpu, reached: Rate) -> flo
     slower = again * (_DETERMINISTIC if work.deterministic else 1.0)
     seconds = flops / (gpu.bf16_flops * reached.share) + _masked_s(shape, work, gpu, reached)
     seconds *= slower * _with_gradients(shape, work)
-    each = _LAUNCH_NORMED_S if shape.qk_norm else _LAUNCH_S
-    return max(seconds, 0.0 if work.compiled else each * shape.layers)
+    return max(seconds, _launch_s(shape, work) * shape.layers)
 
 
 # What attention with a mask reaches of the peak, the operations of all pairs of tokens counted: the
-# kernel that takes a mask is older than Hopper, and leaves none of them out. A guess.
-_OF_MASKED = 0.12
+# kernel that takes a mask is older than Hopper, and leaves none of them out. 1.1 B on 2 H200, whose
+# step took 0.374 s instead of 0.296 s.
+_OF_MASKED = 0.21
 
 
 def _masked_s(shape: ModelShape, work: Workload, gpu: Gpu, reached: Rate) -> float:

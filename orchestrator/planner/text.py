@@ -1,10 +1,11 @@
-"""A forecast for people, in about 25 lines. Pure."""
+"""A forecast for people, in about 30 lines. Pure."""
 
 from collections.abc import Iterator
 
 from orchestrator.planner.forecast import Forecast, spelled
 from orchestrator.planner.gpus import GIB
 from orchestrator.planner.layouts import Layout
+from orchestrator.planner.memory import MIB
 
 _WORDS = {
     "parameters": "parameters, fp32, this GPU's part",
@@ -37,7 +38,36 @@ def lines(seen: Forecast) -> Iterator[str]:
 
 
 def _nodes(count: int) -> str:
-    return f"{count} node{'s' * (count != 1)}"
+    return _count(count, "node")
+
+
+def _count(count: int, what: str) -> str:
+    """Return a number of things.
+
+    >>> _count(1, "step"), _count(1200, "step")
+    ('1 step', '1,200 steps')
+    """
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def _size(size: float) -> str:
+    """Return bytes for a column.
+
+    >>> _size(3 * GIB), _size(0.05 * GIB)
+    ('    3.00 GiB', '    51.2 MiB')
+    """
+    return f"{size / GIB:8.2f} GiB" if size >= 0.1 * GIB else f"{size / MIB:8.1f} MiB"
+
+
+def _short(size: float) -> str:
+    """Return bytes within a sentence.
+
+    >>> _short(2365 * GIB), _short(12.3 * GIB), _short(0.05 * GIB), _short(1e5)
+    ('2,365 GiB', '12.3 GiB', '51 MiB', '0.1 MiB')
+    """
+    if size >= 0.1 * GIB:
+        return f"{size / GIB:,.0f} GiB" if size >= 1000 * GIB else f"{size / GIB:.1f} GiB"
+    return f"{size / MIB:.0f} MiB" if size >= 10 * MIB else f"{size / MIB:.1f} MiB"
 
 
 def _head(seen: Forecast) -> Iterator[str]:
@@ -57,8 +87,8 @@ def _memory(seen: Forecast) -> Iterator[str]:
     memory, gpu = seen.asked.memory, seen.place.gpu
     yield f"memory of a GPU at its highest: {memory.moment}"
     for kind, size in memory.to_json().items():
-        if size >= 0.005 * GIB:
-            yield f"  {size / GIB:8.2f} GiB  {_WORDS[kind]}"
+        if size >= 0.05 * MIB:
+            yield f"  {_size(size)}  {_WORDS[kind]}"
     verdict = ""
     if gpu is not None:
         free = (gpu.memory_bytes - memory.peak) / GIB
@@ -66,9 +96,9 @@ def _memory(seen: Forecast) -> Iterator[str]:
         verdict += (
             " (tight: the prediction may be off by 5 %)" if seen.asked.tight and free >= 0 else ""
         )
-    yield f"  {memory.peak / GIB:8.2f} GiB  in all{verdict}"
+    yield f"  {_size(memory.peak)}  in all{verdict}"
     if memory.host:
-        yield f"  {memory.host / GIB:8.2f} GiB  of host memory for each GPU, offloaded"
+        yield f"  {_size(memory.host)}  of host memory for each GPU, offloaded"
 
 
 def _speed(seen: Forecast) -> Iterator[str]:
@@ -87,20 +117,21 @@ def _speed(seen: Forecast) -> Iterator[str]:
 
 def _saves(seen: Forecast) -> Iterator[str]:
     saves = seen.saves
-    steps = f", {saves.every_steps:,} steps" if saves.every_steps else ""
+    steps = f", {_count(saves.every_steps, 'step')}" if saves.every_steps else ""
     yield (
-        f"checkpoints: {saves.checkpoint_bytes / GIB:.1f} GiB each,"
-        f" {saves.disk_bytes / GIB:,.0f} GiB of disk; best every"
-        f" {_duration(saves.every_s)}{steps}"
+        f"checkpoints: {_short(saves.checkpoint_bytes)} each,"
+        f" {_short(saves.disk_bytes)} of disk; best every {_duration(saves.every_s)}{steps}"
     )
     took = f"  a save takes about {_duration(saves.save_s)}"
     if not saves.host_bytes:
-        yield f"{took}, for which the training waits"
+        alone = seen.train.checkpoint.mode == "auto"
+        why = " (mode: auto is sync without GPUs)" if alone else ""
+        yield f"{took}, for which the training waits{why}"
         return
+    yield f"{took}, of which the training waits for about {saves.blocked_s:.1g} s"
     yield (
-        f"{took}, of which the training waits for about {saves.blocked_s:.1g} s; its copy takes"
-        f" {saves.host_bytes / GIB:.1f} GiB of host memory for each GPU"
-        f" ({saves.host_bytes * seen.place.per_node / GIB:,.0f} GiB a node)"
+        f"  its copy takes {_short(saves.host_bytes)} of host memory for each GPU"
+        f" ({_short(saves.host_bytes * seen.place.per_node)} a node)"
     )
 
 

@@ -10,7 +10,7 @@ from types import FrameType
 
 from orchestrator.preflight.bandwidth import limit_s
 from orchestrator.preflight.check import Place, check, lines
-from orchestrator.preflight.children import end_all, start_module
+from orchestrator.preflight.children import Output, end_all, start_module
 from orchestrator.preflight.expected import Expected
 from orchestrator.preflight.findings import Findings
 
@@ -57,7 +57,16 @@ def _save(found: Findings, place: Place) -> None:
     child = start_module("orchestrator.preflight.writing", "--save", str(place.result), text=text)
     saved = child.finish(time.monotonic() + _SAVE_S)
     if saved.code != 0:
-        _say(f"fsdpq: node {place.number}: {place.result} could not be written")
+        why = _why(saved)
+        _say(f"fsdpq: node {place.number}: {place.result} could not be written: {why}")
+
+
+def _why(saved: Output) -> str:
+    """Return in words why a child that was to write has not."""
+    if saved.code is None:
+        return f"it took more than {_SAVE_S:.0f} s; its file system is slow or hangs"
+    last = saved.text.strip().rpartition("\n")[2]  # of a traceback: what was raised
+    return last or f"its process ended with code {saved.code}"
 
 
 def _on_notice(number: int, frame: FrameType | None) -> None:

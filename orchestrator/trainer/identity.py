@@ -1,6 +1,7 @@
 """What trains, and on top of what: written into each checkpoint, compared before one is loaded.
 
-A checkpoint of other adapters, or of another frozen part, would lose optimizer states at best. One
+Another configuration of the model gives no error, only another model under the same weights. A
+checkpoint of other adapters, or of another frozen part, would lose optimizer states at best. One
 that leaves out the frozen weights also needs the very weights that it was trained upon.
 """
 
@@ -15,13 +16,14 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from transformers import PreTrainedModel
 
 from orchestrator.errors import CheckpointError, SpecError
+from orchestrator.export.configuration import describe, difference
 from orchestrator.export.saved import open_saved
 from orchestrator.spec.train import TrainSpec
 from orchestrator.trainer.freezing import frozen_names, leaves_out_frozen
 from orchestrator.trainer.world import World
 from orchestrator.weightfiles.finding import fingerprint
 
-# Of a run whose whole model trains; so did all runs before there was anything else.
+# Of older versions whose whole model trains; so did all runs before there was anything else.
 WHOLE = "{}"
 _KEY = "app.trains"
 
@@ -32,14 +34,20 @@ def identify(model: PreTrainedModel, spec: TrainSpec, world: World) -> str:
     Raises:
         SpecError: The weights that it leaves out cannot be read.
     """
-    frozen = frozen_names(model)
-    if not frozen:
-        return WHOLE
+    config = describe(model.config)
+    if not frozen_names(model):
+        return json.dumps({"config": config}, sort_keys=True)
     trained = sorted(name for name, p in model.named_parameters() if p.requires_grad)
     digest = hashlib.blake2b("\n".join(trained).encode(), digest_size=8).hexdigest()
     base = _base(spec, world) if leaves_out_frozen(model, spec) else ""
     lora = None if spec.lora is None else spec.lora.model_dump(mode="json")
-    told = {"lora": lora, "trained": digest, "count": len(trained), "base": base}
+    told = {
+        "lora": lora,
+        "trained": digest,
+        "count": len(trained),
+        "base": base,
+        "config": config,
+    }
     return json.dumps(told, sort_keys=True)
 
 
@@ -52,10 +60,10 @@ def saved_identity(
     """
     try:
         text = open_saved(folder, reader).text(_KEY, WHOLE)
-        json.loads(text)
+        known = isinstance(json.loads(text), dict)
     except (CheckpointError, ValueError):
         return WHOLE
-    return text
+    return text if known else WHOLE
 
 
 def check_identity(saved: str, now: str) -> None:
@@ -64,25 +72,34 @@ def check_identity(saved: str, now: str) -> None:
     Raises:
         SpecError: Says what differs, and what to do.
     """
-    if saved == now:
-        return
     before, after = json.loads(saved), json.loads(now)
+    if what := _difference(before, after):
+        raise SpecError(f"{what}. Bring the old ones back, or start a new run")
+
+
+def _difference(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """Return what differs, in words; empty if nothing does."""
+    if found := difference(before.get("config", {}), after.get("config", {})):
+        return (
+            "model: the configuration (config.json, or model.config and the version of"
+            f" transformers) is not what this run began with: {found}"
+        )
     if before.get("lora") != after.get("lora"):
-        what = f"lora: the checkpoint has {_lora(before)}, and the job asks for {_lora(after)}"
-    elif before.get("trained") != after.get("trained"):
+        return f"lora: the checkpoint has {_lora(before)}, and the job asks for {_lora(after)}"
+    if before.get("trained") != after.get("trained"):
         then, now = _counts(before, after)
-        what = (
+        return (
             f"freeze: in the checkpoint {then} train, and now {now} would, so"
             " the optimizer's state does not fit"
         )
-    elif before.get("base") and after.get("base"):
-        what = (
+    if before.get("base", "") == after.get("base", ""):
+        return ""
+    if before.get("base") and after.get("base"):
+        return (
             "model.path: the weights there are not those that this run began with, and its"
             " checkpoints hold only what was trained on top of them"
         )
-    else:
-        what = "model: the run began with model.path and now has model.config, or the reverse"
-    raise SpecError(f"{what}. Bring the old ones back, or start a new run")
+    return "model: the run began with model.path and now has model.config, or the reverse"
 
 
 def _base(spec: TrainSpec, world: World) -> str:
@@ -106,6 +123,6 @@ def _lora(told: dict[str, Any]) -> str:
 
 def _counts(before: dict[str, Any], after: dict[str, Any]) -> tuple[str, str]:
     """Return in words how many parameters trained, and how many would now."""
-    words = [f"{told['count']}" if told else "all" for told in (before, after)]
+    words = [f"{told['count']}" if "count" in told else "all" for told in (before, after)]
     other = " other" if words[0] == words[1] else ""
     return f"{words[0]} parameters", f"{words[1]}{other} parameters"

@@ -18,9 +18,9 @@ from torch.distributed.fsdp import (
     OffloadPolicy,
     fully_shard,
 )
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
-from orchestrator.errors import SpecError
+from orchestrator.export.configuration import on_meta, read_config
 from orchestrator.spec.train import ModelSpec, TrainSpec
 from orchestrator.trainer.anatomy import decoder_blocks, ends
 from orchestrator.trainer.compiling import compile_blocks
@@ -110,43 +110,15 @@ def _describe_load(loaded: Loaded, path: Path, world: World, before: int) -> str
 def build_on_meta(spec: ModelSpec) -> PreTrainedModel:
     """Return the model without memory for its parameters.
 
+    `sdpa` is the default attention, so where a family has none (Gemma 2) it is eager.
+
     Raises:
         SpecError: Hugging Face does not know the model.
     """
-    try:
-        config = _config(spec)
-    except (OSError, ValueError, TypeError, KeyError) as problem:
-        raise SpecError(f"model: {problem}") from None
+    config = read_config(spec)
     config.use_cache = False
-    with torch.device("meta"):
-        return _from_config(config, spec.attention)
-
-
-def _from_config(config: PretrainedConfig, attention: str) -> PreTrainedModel:
-    """Return the model. `sdpa` is the default, so where a family has none (Gemma 2) it is eager.
-
-    Raises:
-        SpecError: Hugging Face does not know such a causal language model.
-    """
-    choices = ("sdpa", "eager") if attention == "sdpa" else (attention,)
-    problem: Exception | None = None
-    for choice in choices:
-        try:
-            model = AutoModelForCausalLM.from_config(
-                config, dtype=torch.float32, attn_implementation=choice
-            )
-        except (ImportError, ValueError, TypeError) as raised:
-            problem = problem or raised
-        else:
-            return model
-    first = str(problem).strip().splitlines()[0]
-    raise SpecError(f"model: {type(config).__name__} does not make a model: {first}")
-
-
-def _config(spec: ModelSpec) -> "AutoConfig":
-    if spec.path is not None:
-        return AutoConfig.from_pretrained(spec.path, local_files_only=True)
-    return AutoConfig.for_model(**(spec.config or {}))
+    choices = ("sdpa", "eager") if spec.attention == "sdpa" else (spec.attention,)
+    return on_meta(config, *choices, dtype=torch.float32)
 
 
 def shard(model: PreTrainedModel, spec: TrainSpec, world: World) -> None:

@@ -162,6 +162,7 @@ def _reference(spec: TrainSpec, world: World, attention: str) -> PreTrainedModel
         dtype=_dtype(spec),
         attn_implementation=attention,
         local_files_only=True,
+        trust_remote_code=False,
     )
     reference.config.use_cache = False
     return reference.to(world.device).eval()

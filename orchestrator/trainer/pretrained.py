@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from orchestrator.errors import SpecError
 from orchestrator.trainer.lora import is_adapter
-from orchestrator.weightfiles.finding import Entry, find_weights
+from orchestrator.weightfiles.finding import FLOATS, Entry, find_weights
 from orchestrator.weightfiles.reading import read_rows
 
 _SHOWN = 3
@@ -74,6 +74,10 @@ def _matched(
             missing.append(names[0])
         elif entry.shape != tuple(target.shape):
             other.append(f"{names[0]} is {list(target.shape)}, in the files {list(entry.shape)}")
+        elif target.is_floating_point() and entry.dtype not in FLOATS:
+            other.append(
+                f"{names[0]} is {entry.dtype} in the files, and quantised ones do not train"
+            )
         else:
             found.append((names[0], target, entry))
     if missing or other:

@@ -5,26 +5,31 @@ header, the header, then the weights one after the other.
 """
 
 import hashlib
-import json
+import stat
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import SpecError
+from orchestrator.weightfiles.texts import parse, read_object
 
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-# Bytes of a number. Sub-byte types (F4 and the like) are quantised weights, which are not trained.
-SIZES: Mapping[str, int] = {
-    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1,
-    "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1,
+# Types of numbers that weights are trained in; bits of all types that the format has.
+FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
+_BITS: Mapping[str, int] = {
+    "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "C64": 64, "BOOL": 8,
+    "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U64": 64, "U32": 32, "U16": 16, "U8": 8,
+    "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
+    "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
 }  # fmt: skip
 _MOST = 100 << 20
 _SAMPLES = 64
 _SAMPLE = 4096
+_LONGEST = 255  # of a file's name, in bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,11 @@ def find_weights(folder: Path) -> dict[str, Entry]:
             else.
     """
     found: dict[str, Entry] = {}
-    for path in _files(folder):
+    try:
+        paths = _files(folder)
+    except OSError as problem:
+        raise SpecError(f"{folder}: cannot be read: {problem.strerror or problem}") from None
+    for path in paths:
         try:
             entries = read_header(path)
         except OSError as problem:
@@ -69,24 +78,37 @@ def read_header(path: Path) -> dict[str, Entry]:
     """Return where each weight in the file lies.
 
     Raises:
-        ValueError: It is cut off, or its header does not read.
+        ValueError: It is cut off, or its header does not read or does not fit it.
         OSError: It cannot be read.
     """
-    size = path.stat().st_size
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError("it is no ordinary file")
+    size = found.st_size
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         if length > min(size - 8, _MOST):
             raise ValueError("its header is longer than the file")
-        header: dict[str, Any] = json.loads(file.read(length))
+        header = parse(file.read(length), once=True)
     entries = {
         name: _entry(path, item, start=8 + length)
         for name, item in header.items()
         if name != "__metadata__"
     }
-    end = max((entry.begin + entry.length for entry in entries.values()), default=0)
-    if end > size:
-        raise ValueError(f"it has {size} bytes and should have {end}; it was cut off")
+    _check_places(entries.values(), begin=8 + length, size=size)
     return entries
+
+
+def _check_places(entries: Iterable[Entry], *, begin: int, size: int) -> None:
+    """Refuse weights that overlap, or bytes between them or behind, as safetensors itself does."""
+    for entry in sorted(entries, key=lambda entry: (entry.begin, entry.length)):
+        if entry.begin != begin:
+            raise ValueError("its weights do not lie one after the other")
+        begin += entry.length
+    if begin > size:
+        raise ValueError(f"it has {size} bytes and should have {begin}; it was cut off")
+    if begin < size:
+        raise ValueError(f"it has {size} bytes and should have {begin}")
 
 
 def fingerprint(folder: Path) -> str:
@@ -133,11 +155,14 @@ def _files(folder: Path) -> list[Path]:
 
 def _indexed(folder: Path) -> list[Path]:
     index = folder / INDEX
-    try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise SpecError(f"{index}: cannot be read: {problem!r}") from None
-    paths = sorted(folder / str(name) for name in names)
+    named = read_object(index).get("weight_map")
+    if not isinstance(named, dict) or not named:
+        raise SpecError(f"{index}: has no weight_map, which says what lies where")
+    names = list(named.values())
+    for name in names:
+        if not isinstance(name, str) or not name.isprintable() or len(name.encode()) > _LONGEST:
+            raise SpecError(f"{index}: names what is no file: {str(name)[:_LONGEST]!r}")
+    paths = sorted({folder / name for name in names})
     for path in paths:
         if path.parent != folder:
             raise SpecError(f"{index}: names a file outside the directory: {path}")
@@ -147,9 +172,22 @@ def _indexed(folder: Path) -> list[Path]:
 
 
 def _entry(path: Path, item: dict[str, Any], *, start: int) -> Entry:
-    begin, end = (int(offset) for offset in item["data_offsets"])
-    shape = tuple(int(size) for size in item["shape"])
-    dtype = str(item["dtype"])
-    if dtype in SIZES and end - begin != prod(shape) * SIZES[dtype]:
+    begin, end = _whole(item["data_offsets"])
+    shape = _whole(item["shape"])
+    dtype = item["dtype"]
+    if not isinstance(dtype, str) or dtype not in _BITS:
+        raise ValueError(f"{dtype!r} is no known type of numbers")
+    if 8 * (end - begin) != prod(shape) * _BITS[dtype]:
         raise ValueError(f"{end - begin} bytes are no {dtype} of shape {list(shape)}")
     return Entry(path, dtype, shape, start + begin, end - begin)
+
+
+def _whole(values: Any) -> tuple[int, ...]:
+    """Return a list of sizes.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not isinstance(values, list) or any(type(v) is not int or v < 0 for v in values):
+        raise ValueError(f"{str(values)[:80]} is no list of whole numbers, 0 or more")
+    return tuple(values)

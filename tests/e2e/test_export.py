@@ -213,7 +213,10 @@ def test_the_base_was_moved(desk: Desk) -> None:
     moved = base.rename(base.with_name("moved"))
     result = run(folder, "-o", desk.folder / "out")
     assert result.exit_code == 1
-    assert "Traceback" not in result.output
+    assert f"model.path: {base} is no directory; say with --base" in result.output
+    nowhere = run(folder, "-o", desk.folder / "out", "--base", "/nothere")
+    assert nowhere.exit_code == 1
+    assert "--base: /nothere is no directory" in nowhere.output
     export(folder, desk.folder / "out", "--base", moved)
     other = run(folder, "-o", desk.folder / "more", "--base", desk.model(seed=2))
     assert other.exit_code == 1
@@ -236,6 +239,31 @@ def test_a_target_in_the_way(desk: Desk) -> None:
     refused = run(folder, "-o", precious, "--force")
     assert refused.exit_code == 1
     assert (precious / "thesis.tex").exists()
+    assert leftovers(desk) == []
+
+
+def test_a_target_by_another_name(desk: Desk) -> None:
+    _, folder = trained(desk)
+    link, there = desk.folder / "link", desk.folder / "there"
+    there.mkdir()
+    link.symlink_to(there)
+    export(folder, link)
+    assert link.is_symlink()
+    assert (there / "config.json").is_file()
+    up = run(folder, "-o", desk.folder / "new" / "..")
+    assert up.exit_code == 1
+    assert "is there already" in up.output
+    assert not (desk.folder / "new").exists()
+    assert leftovers(desk) == []
+
+
+def test_a_tokenizer_that_cannot_be_copied_is_said_before_the_weights(desk: Desk) -> None:
+    training, folder = trained(desk)
+    os.mkfifo(Path(str(training.spec.model.path)) / "tokenizer.json")
+    result = run(folder, "-o", desk.folder / "out")
+    assert result.exit_code == 1
+    assert "is a named pipe" in result.output
+    assert "model.safetensors" not in result.output
     assert leftovers(desk) == []
 
 

@@ -152,6 +152,14 @@ def test_bf16_files_fill_fp32_weights(world: World, tmp_path: Path) -> None:
         assert torch.equal(found, parameter.float())
 
 
+def test_whole_numbers_are_no_weights(world: World, tmp_path: Path) -> None:
+    plain(LLAMA).save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes().replace(b'"dtype":"F32"', b'"dtype":"I32"'))
+    with pytest.raises(SpecError, match=r"is I32 in the files.* do not train"):
+        build_model(make_spec(LLAMA, model={"path": str(tmp_path)}), world, fresh=True)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_first_weights_are_hugging_faces_kind(name: str, world: World) -> None:
     model = build_model(make_spec(MODELS[name]), world, fresh=True)

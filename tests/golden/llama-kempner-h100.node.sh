@@ -75,7 +75,10 @@ if [ -z "$pending" ]; then
   if [ -z "$pending" ]; then
     case $code in
       0) ;;
-      76) exit 76 ;;
+      76)
+        printf '76\n' >"$FSDPQ_ATTEMPT_DIR/node-$node.exit"
+        exit 76
+        ;;
       *) echo "fsdpq: node $node: its check ended with $code; going on without it" ;;
     esac
   fi

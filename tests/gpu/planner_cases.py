@@ -147,22 +147,22 @@ _EVEN = {"freeze": ["model.layers.*[02468].*"]}
 
 # Those that the planner has not met yet.
 _NEW: dict[str, Case] = {
-    "lora": Case("1.1B", 4, 4096, _LORA, new=True),
-    "8b-lora": Case("8B", 1, 4096, {**_LORA, _AC: "selective"}, new=True),
-    "freeze-lower": Case("1.1B", 4, 4096, _LOWER, new=True),
-    "freeze-even": Case("1.1B", 4, 4096, _EVEN, new=True),
-    "documents": Case("1.1B", 4, 4096, {"data": {"packing": "documents"}}, new=True),
-    "mistral": Case("mistral 1.3B", 2, 4096, new=True),
-    "gemma3": Case("gemma3 1B", 2, 2048, new=True),
-    "evaluated": Case("1.1B", 4, 4096, {_AC: "full"}, evaluated=True, new=True),
-    "small-compile": Case("0.35B", 8, 2048, {"compile": True}, new=True),
-    "small-rowwise": Case("0.35B", 8, 2048, {"compile": True, "fp8": "rowwise"}, new=True),
-    "qwen3-compile": Case("qwen3 0.6B", 4, 2048, {"compile": True}, new=True),
-    "full-compile": Case("1.1B", 4, 4096, {"compile": True, _AC: "full"}, new=True),
-    "accumulate-compile": Case("1.1B", 2, 4096, {"compile": True}, micro_batches=4, new=True),
-    "tied-3b-compile": Case("3.2B", 2, 4096, {"compile": True, _AC: "selective"}, new=True),
-    "tied-3b-tensorwise": Case("3.2B", 2, 4096, {"compile": True, "fp8": "tensorwise"}, new=True),
-    "8b-lora-compile": Case("8B", 1, 4096, {**_LORA, "compile": True}, new=True),
+    "lora": Case("1.1B", 4, 4096, _LORA),
+    "8b-lora": Case("8B", 1, 4096, {**_LORA, _AC: "selective"}),
+    "freeze-lower": Case("1.1B", 4, 4096, _LOWER),
+    "freeze-even": Case("1.1B", 4, 4096, _EVEN),
+    "documents": Case("1.1B", 4, 4096, {"data": {"packing": "documents"}}),
+    "mistral": Case("mistral 1.3B", 2, 4096),
+    "gemma3": Case("gemma3 1B", 2, 2048),
+    "evaluated": Case("1.1B", 4, 4096, {_AC: "full"}, evaluated=True),
+    "small-compile": Case("0.35B", 8, 2048, {"compile": True}),
+    "small-rowwise": Case("0.35B", 8, 2048, {"compile": True, "fp8": "rowwise"}),
+    "qwen3-compile": Case("qwen3 0.6B", 4, 2048, {"compile": True}),
+    "full-compile": Case("1.1B", 4, 4096, {"compile": True, _AC: "full"}),
+    "accumulate-compile": Case("1.1B", 2, 4096, {"compile": True}, micro_batches=4),
+    "tied-3b-compile": Case("3.2B", 2, 4096, {"compile": True, _AC: "selective"}),
+    "tied-3b-tensorwise": Case("3.2B", 2, 4096, {"compile": True, "fp8": "tensorwise"}),
+    "8b-lora-compile": Case("8B", 1, 4096, {**_LORA, "compile": True}),
 }
 _MET: dict[str, Case] = {
     "small": Case("0.35B", 8, 2048),
@@ -189,7 +189,7 @@ _MET: dict[str, Case] = {
 # Last: their communicators stay, and would count as CUDA's own memory of what comes after.
 _LAST: dict[str, Case] = {
     "hsdp": Case("1.1B", 4, 4096, {"mesh": _HSDP}),
-    "hsdp-compile": Case("1.1B", 4, 4096, {"mesh": _HSDP, "compile": True}, new=True),
+    "hsdp-compile": Case("1.1B", 4, 4096, {"mesh": _HSDP, "compile": True}),
 }
 CASES: dict[str, Case] = {**_NEW, **_MET, **_LAST}
 NEW = tuple(name for name, case in CASES.items() if case.new)

@@ -470,6 +470,14 @@ def test_an_unfit_node_starts_no_worker_and_is_left_to_the_watcher(world: World)
     assert world.end()["why"] == "a node did not pass its check"
 
 
+def test_an_unfit_node_says_so_where_its_check_could_not_write(world: World) -> None:
+    checks(world, 'touch "$FSDPQ_ATTEMPT_DIR/notice.1"', "exit 76")
+    assert world.go() == 76
+    assert (world.run.attempt(1).root / "node-0.exit").read_text() == "76\n"
+    assert world.calls == []
+    assert world.end()["why"] == "a node did not pass its check"
+
+
 def test_the_sigterm_that_ends_the_other_nodes_is_no_notice(world: World) -> None:
     checks(world, *UNFIT, 'touch "$FSDPQ_ATTEMPT_DIR/notice.1"', "exit 76")
     assert world.go() == 76

@@ -210,6 +210,7 @@ MISTAKES: list[tuple[list[str], int, str]] = [
     (["requeue", "done"], 1, "is finished; there is nothing to start again"),
     (["drill", "nope"], 1, "there is no run"),
     (["drill", "llama"], 1, "reports no steps now"),
+    (["drill", "done"], 1, "done: is finished; there is nothing left to stop"),
     (["drill", "llama", "--timeout", "0"], 2, "--timeout"),
 ]
 TRAIN = {

@@ -18,6 +18,7 @@ from orchestrator.decide import (
     Over,
     Replace,
     Restart,
+    Restarted,
     StartNow,
     Stopped,
     Wait,
@@ -286,6 +287,41 @@ def test_a_run_that_hangs_again_and_again_is_given_up_and_its_job_ended() -> Non
     assert isinstance(action, Over)
     assert (action.state, action.record, action.job_id) == ("failed", True, "7")
     assert "no rank has got on" in action.why
+
+
+def hung_after(exception: str) -> Observation:
+    """A hang where rank 3 on n2 has written down why it failed."""
+    what = hung()
+    assert what.attempt is not None
+    failed = dataclasses.replace(what.attempt, error=rank_error(exception))
+    return dataclasses.replace(what, attempt=failed)
+
+
+def test_a_hang_after_an_error_is_put_down_to_the_error() -> None:
+    action = act(hung_after("ValueError: bad batch"))
+    assert isinstance(action, Replace)
+    assert (action.cause, action.requeue, action.suspects) == (Cause.WORKER_ERROR, True, ())
+    assert "rank 3 on n2 failed: ValueError: bad batch" in action.why
+    known = tuple(Restarted("worker error", step, action.signature) for step in (10, 20, 30))
+    history = dataclasses.replace(past(), restarts=known)
+    given_up = act(hung_after("ValueError: bad batch"), history)
+    assert isinstance(given_up, Over)
+    assert "same error at the same step 4 times" in given_up.why
+
+
+def test_an_error_that_would_only_come_again_ends_the_job_that_hangs_after_it() -> None:
+    action = act(hung_after("torch.OutOfMemoryError: CUDA out of memory."))
+    assert isinstance(action, Over)
+    assert (action.cause, action.job_id, action.record) == (Cause.GPU_MEMORY, "7", True)
+    smaller = act(hung_after("torch.OutOfMemoryError: CUDA out of memory."), policy=SMALLER)
+    assert isinstance(smaller, Replace)
+    assert smaller.cause is Cause.HANG
+
+
+def test_what_only_follows_from_a_hang_is_not_its_cause() -> None:
+    action = act(hung_after("torch.distributed.DistBackendError: NCCL error"))
+    assert isinstance(action, Replace)
+    assert (action.cause, action.suspects) == (Cause.HANG, ("n2",))
 
 
 @pytest.mark.parametrize("state", [S.COMPLETING, S.SUSPENDED, S.STOPPED, S.SIGNALING, S.PENDING])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -91,6 +92,21 @@ PARTS = (
 def test_every_key_of_train_is_in_the_table(part: type[BaseModel]) -> None:
     table = README.partition("## All keys of `train:`")[2].partition("\n## ")[0]
     assert [key for key in part.model_fields if not re.search(rf"[`{{ ]{key}[`:]", table)] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "function"),
+    [("loop", "_line"), ("loop", "_evaluate"), ("utilization", "read"), ("saver", "news"),
+     ("pace", "summary"), ("evaluation", "measure")],
+)  # fmt: skip
+def test_every_key_of_the_metrics_is_in_the_table(module: str, function: str) -> None:
+    tree = ast.parse((ROOT / "orchestrator" / "trainer" / f"{module}.py").read_text())
+    (made,) = (n for n in ast.walk(tree) if getattr(n, "name", "") == function)
+    dicts = [node for node in ast.walk(made) if isinstance(node, ast.Dict)]
+    keys = [str(key.value) for one in dicts for key in one.keys if isinstance(key, ast.Constant)]
+    table = README.partition("## What metrics.jsonl holds")[2].partition("\n## ")[0]
+    assert keys
+    assert [key for key in keys if not re.search(rf"[`{{ ]{key}[`,}}]", table)] == []
 
 
 def test_the_makes_that_are_named_are_there() -> None:

@@ -48,6 +48,15 @@ def test_a_script_of_your_own(checkpoint: Path, tmp_path: Path) -> None:
     assert "only runs of fsdpq's own trainer" in result.output
 
 
+@pytest.mark.parametrize("size", ["nan", "inf", "0"])
+def test_a_file_size_that_is_none(checkpoint: Path, tmp_path: Path, size: str) -> None:
+    result = CliRunner().invoke(
+        main, ["export", str(checkpoint), "--shard-gb", size, "-o", str(tmp_path / "out")]
+    )
+    assert result.exit_code == 2
+    assert "'--shard-gb'" in result.output
+
+
 def test_no_such_run(tmp_path: Path) -> None:
     result = CliRunner().invoke(
         main, ["export", "nonesuch", "--runs", str(tmp_path), "-o", str(tmp_path / "out")]

@@ -119,3 +119,22 @@ def test_more_ends_make_it_shorter() -> None:
     rough = chosen(past=[Past(600.0, Ended.LOST)] * 20)
     assert rough.steps < calm.steps
     assert "until a first save" in chosen(saves_s=[]).why
+
+
+@pytest.mark.parametrize(
+    ("whole_s", "max_s", "seconds"), [(51.0, HOUR, 510.0), (900.0, HOUR, HOUR), (51.0, 60.0, 60.0)]
+)
+def test_saves_in_the_background_are_under_way_for_a_tenth_of_the_time(
+    whole_s: float, max_s: float, seconds: float
+) -> None:
+    """Daly's alone, of 0.1 s blocked, is 54 s; the maximum goes before the pause."""
+    assert chosen(saves_s=[0.1], whole_s=whole_s, max_s=max_s).seconds == seconds
+
+
+def test_a_short_save_in_the_background_is_daly() -> None:
+    assert chosen(saves_s=[0.1], whole_s=2.0).seconds == daly_s(0.1, 4 * HOUR)
+
+
+def test_one_step_is_one() -> None:
+    assert "1 step of" in chosen(step_s=1e5).why
+    assert "2 steps of" in chosen(step_s=30.0, max_s=60.0).why

@@ -269,9 +269,9 @@ def test_none_is_due_while_one_is_under_way(tmp_path: Path) -> None:
     assert trainer.run(range(60, 62)) == [60]
 
 
-def test_blocked_seconds_are_the_cost_and_the_whole_of_it_a_bound(tmp_path: Path) -> None:
+def test_blocked_seconds_are_the_cost_and_ten_times_the_whole_of_it_a_bound(tmp_path: Path) -> None:
     cost = {"kind": "save", "blocked_s": 0.1, "blocking": False}
-    lines_of = [{**cost, "seconds": 20.0}, {**cost, "seconds": 400.0}, {**cost, "seconds": 400.0}]
+    lines_of = [{**cost, "seconds": 20.0}, {**cost, "seconds": 200.0}, {**cost, "seconds": 200.0}]
     last = {"kind": "save", "blocked_s": 30.0, "seconds": 30.0, "blocking": True}
     write(tmp_path / "saves.jsonl", "".join(json.dumps(x) + "\n" for x in [*lines_of, last]))
     write(tmp_path / "plan.json", {"notice_s": 120})
@@ -280,5 +280,5 @@ def test_blocked_seconds_are_the_cost_and_the_whole_of_it_a_bound(tmp_path: Path
     found = trainer.pacer.interval
     assert found is not None
     assert found.save_s == 0.1
-    assert found.seconds == 400.0 > daly_s(0.1, 4 * HOUR)
-    assert not found.notice_saves  # the save of a notice takes the whole 400 s
+    assert found.seconds == 10 * 200.0 > daly_s(0.1, 4 * HOUR)
+    assert not found.notice_saves  # the save of a notice takes the whole 200 s

@@ -55,6 +55,10 @@ def test_a_round_trip() -> None:
         ({"fp8": "tensorwise", "compile": True, "precision": "fp32"}, "needs precision: bf16"),
         ({"nonfinite": "ignore"}, "nonfinite"),
         ({"nonfinite_limit": 0}, "nonfinite_limit"),
+        ({"compile": "yes"}, r"compile\n  Input should be a valid boolean"),
+        ({"cpu_offload": 1}, r"cpu_offload\n  Input should be a valid boolean"),
+        ({"deterministic": "no"}, r"deterministic\n  Input should be a valid boolean"),
+        ({"reshard_after_forward": "off"}, r"forward\n  Input should be a valid boolean"),
     ],
 )
 def test_mistakes_are_named(changes: dict[str, Any], text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -164,6 +165,27 @@ def test_refused_is_not_unanswered(
     assert as_json(job)["slurm"] == {"accepted": accepted, "said": stderr}
 
 
+def test_each_of_slurms_errors_has_a_line(job: Path, slurm: Callable[[Asked], None]) -> None:
+    said = ("sbatch: error: resolve: Unknown host", "sbatch: fatal: no configuration " + 90 * "x")
+
+    def asked(script: str) -> str:
+        raise ActionError(["sbatch", "--test-only", script], returncode=1, stderr="\n".join(said))
+
+    slurm(asked)
+    head, first, *rest = plan(job).stdout.splitlines()[-4:]
+    assert head == "Whether Slurm would take it is not known:"
+    assert first == f"  {said[0]}"
+    assert [line.strip() for line in rest] == [said[1][:31], said[1][32:]]
+    assert as_json(job)["slurm"]["said"] == " ".join(said)
+
+
+def test_without_gpus_saves_are_not_in_the_background(job: Path) -> None:
+    on_cpu = plan(job, "--site", "local").stdout
+    assert "for which the training waits (mode: auto is sync without GPUs)" in on_cpu
+    assert "host memory" not in on_cpu
+    assert "its copy takes" in plan(job, "--site", "local", "--gpu", "H200").stdout
+
+
 def test_what_the_profile_forbids_is_no_mistake_of_the_forecast(job: Path) -> None:
     strict = {**CLUSTER, "account_required": True}
     (job.parent / "here.yaml").write_text(yaml.safe_dump(strict))
@@ -179,7 +201,7 @@ def test_what_the_profile_forbids_is_no_mistake_of_the_forecast(job: Path) -> No
         (["--gpu", "abacus"], 1, "--gpu: abacus is not known; use one of A100-40"),
         (["--nodes", "3"], 1, "global_batch 64 cannot be shared out"),
         (["--nodes", "0"], 2, "--nodes"),
-        (["--set", "train.model={path: nowhere}"], 1, "train.model.path: there is no"),
+        (["--set", "train.model={path: nowhere}"], 1, "config.json: there is no such file"),
         (["--set", "train.model={config: {model_type: nonesuch}}"], 1, "model_type nonesuch"),
         (["--set", "train.mesh={replicate: 3, shard: 2}"], 1, "mesh: 3 replicas"),
         (["--site", "nowhere"], 1, "nowhere"),
@@ -192,12 +214,29 @@ def test_mistakes_are_one_message(job: Path, args: list[str], code: int, words: 
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("text", ["{", "[1]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[1]",
+        '{"a":' * 100_000,
+        '{"model_type": "gemma2", "sliding_window_pattern": "x"}',
+        '{"model_type": "llama", "num_hidden_layers": 1000000000}',
+    ],
+)
 def test_a_configuration_that_does_not_read(job: Path, text: str) -> None:
     (job.parent / "config.json").write_text(text)
     result = plan(job, "--set", f"train.model={{path: {job.parent}}}")
     assert result.exit_code == 1
-    assert "config.json" in result.output
+    assert isinstance(result.exception, SystemExit)
+    assert "config.json" in result.output or "model: " in result.output
+
+
+def test_a_configuration_that_is_a_pipe(job: Path) -> None:
+    os.mkfifo(job.parent / "config.json")
+    result = plan(job, "--set", f"train.model={{path: {job.parent}}}")
+    assert result.exit_code == 1
+    assert "config.json: is no ordinary file" in result.output
 
 
 def test_the_question_is_put_as_sbatch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

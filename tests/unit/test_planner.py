@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.checkpoint.interval import daly_s
 from orchestrator.errors import SpecError
 from orchestrator.planner import forecast, lines
 from orchestrator.planner.activations import saved_per_token
@@ -97,9 +98,21 @@ def test_a_mixture_multiplies_with_its_active_experts() -> None:
     ("config", "text"),
     [
         ({"model_type": "nonesuch"}, "nonesuch; it knows llama"),
+        (
+            {"model_type": "phi3"},
+            "not know the shape of model_type phi3; .* be trained all the same",
+        ),
         ({}, "model_type None"),
         ({**LLAMA_8B, "hidden_size": "wide"}, "hidden_size must be a whole number"),
         ({**LLAMA_8B, "num_hidden_layers": 0}, "num_hidden_layers"),
+        ({**LLAMA_8B, "num_hidden_layers": 10**9}, "from 1 to 10000"),
+        ({**LLAMA_8B, "hidden_size": 4}, "hidden_size 4 is less than num_attention_heads 32"),
+        ({"model_type": "gemma2", "sliding_window_pattern": 0}, "sliding_window_pattern"),
+        (
+            {"model_type": "qwen3", "use_sliding_window": True, "max_window_layers": "x"},
+            "max_window_layers must be a whole number from 0",
+        ),
+        ({"model_type": "a", "text_config": {"model_type": "b", "text_config": {}}}, "type b"),
         ({"model_type": "qwen3_moe", "mlp_only_layers": [1]}, "all alike"),
     ],
 )
@@ -305,7 +318,19 @@ def test_a_save_that_blocks_costs_all_its_time_and_no_memory() -> None:
     ahead = saves(shape, work(), CheckpointSpec(mode="sync"), step_s=1.0)
     assert ahead.blocked_s == ahead.save_s == behind.save_s
     assert ahead.host_bytes == 0.0
-    assert ahead.every_s > behind.every_s  # what costs more is done more seldom
+    assert ahead.every_s == daly_s(ahead.save_s, 4 * 3600)  # what costs more is done more seldom
+    assert behind.every_s == 10 * behind.save_s > daly_s(0.1, 4 * 3600)
+
+
+@pytest.mark.parametrize(
+    ("mode", "gpus", "waits"),
+    [("auto", False, True), ("async", False, False), ("sync", True, True), ("auto", True, False)],
+)
+def test_without_gpus_auto_waits_for_its_saves(mode: Any, gpus: bool, waits: bool) -> None:
+    spec = CheckpointSpec(mode=mode)
+    found = saves(shape_of(LLAMA_8B), work(), spec, step_s=1.0, gpus=gpus)
+    assert (found.blocked_s == found.save_s) is waits
+    assert (found.host_bytes == 0.0) is waits
 
 
 def test_copies_of_a_shard_are_saved_by_one_of_their_ranks() -> None:
@@ -354,15 +379,57 @@ def test_more_nodes_are_not_needed() -> None:
     assert found.answer.startswith("No: it fits on one node of 8 x H100-80")
 
 
+LLAMA_70B: dict[str, Any] = {
+    **LLAMA_8B,
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+}
+
+
+def of_70b(global_batch: int, *, nodes: int = 1, **changes: Any) -> Forecast:
+    """On nodes of 4 x H100-80."""
+    asked = train(LLAMA_70B, global_batch=global_batch, **changes)
+    place = Place(gpu=gpu(), per_node=4, fabric=NDR)
+    return forecast(asked, LLAMA_70B, place, nodes=nodes)
+
+
 def test_more_nodes_are_needed() -> None:
     """70 billion parameters: 1,120 GB of states do not fit on 8 x 80 GB, whatever is done."""
-    config = {**LLAMA_8B, "hidden_size": 8192, "intermediate_size": 28672,
-              "num_hidden_layers": 80, "num_attention_heads": 64}  # fmt: skip
-    found = seen(config=config)
+    found = seen(config=LLAMA_70B)
     assert found.asked.fits is False
-    assert found.smallest is None or found.smallest.nodes > 1
-    assert found.answer.startswith(("Yes", "It fits on no number"))
+    assert found.smallest is not None
+    assert found.answer.startswith(f"Yes: it takes {found.smallest.nodes} nodes at least")
     assert found.layouts == ()
+
+
+def test_any_number_of_nodes_that_the_batch_allows_is_looked_at() -> None:
+    found = of_70b(60, nodes=15, activation_checkpointing="full")
+    assert (found.asked.fits, found.nodes_min) == (True, 15)
+    assert found.answer == "Yes: as it is it takes 15 nodes of 4 x H100-80."
+    assert of_70b(60).smallest == found.layouts[0]  # not the 5 that the batch allows too
+
+
+def test_the_fewest_nodes_are_the_fewest() -> None:
+    smallest = of_70b(1120).smallest
+    assert smallest is not None
+    assert smallest.nodes == 7
+    lean = {"micro_batch": 1, "activation_checkpointing": "full"}
+    assert not any(of_70b(1120, nodes=n, **lean).asked.fits for n in (1, 2, 4, 5))
+
+
+def test_a_batch_that_cannot_be_shared_out_over_enough_nodes() -> None:
+    found = of_70b(12)
+    assert (found.nodes_min, found.smallest) == (None, None)
+    assert "5 nodes of 4 x H100-80 would do" in found.answer
+    assert "and global_batch 20; global_batch 12 can be shared out over 1 or 3" in found.answer
+    assert of_70b(20).smallest == found.of_any_batch
+
+
+def test_what_fits_nowhere() -> None:
+    found = of_70b(64, data={"text_files": ["x"], "seq_len": 2_000_000})
+    assert found.answer.startswith("It fits on no number of nodes up to 1024 of 4 x H100-80")
 
 
 def test_layouts_share_out_the_batch_and_fit() -> None:
@@ -398,3 +465,17 @@ def test_text_is_short_and_says_all() -> None:
     whole = "\n".join(text)
     for word in ("8,030,261,248", "activations", "tokens/s/GPU", "checkpoints", "More than one"):
         assert word in whole
+
+
+def test_small_sizes_are_told_in_mib() -> None:
+    config = {**TINY, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 4}
+    text = "\n".join(lines(seen(config=config, micro_batch=1)))
+    assert "0.00 GiB" not in text
+    assert "0.0 GiB" not in text
+    assert "MiB  parameters, fp32" in text
+    assert "checkpoints: 1.3 MiB each, 3.9 MiB of disk" in text
+
+
+def test_one_step_is_no_steps() -> None:
+    found = seen(checkpoint={"max_interval_s": 1e-3})
+    assert "1 step" in [line.rpartition(", ")[2] for line in lines(found)]

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from orchestrator.preflight import all_reduce, ranks
+from orchestrator.preflight.__main__ import _why
+from orchestrator.preflight.children import Output
 from orchestrator.preflight.expected import Expected
 from orchestrator.preflight.smi import HEALTH, IDENTITY, without
 
@@ -233,7 +235,22 @@ def test_what_cannot_be_saved_is_printed_all_the_same(node: Node) -> None:
     code, text = node.check(FSDPQ_ATTEMPT_DIR="/proc/nowhere")
     assert code == 76
     assert "1 GPUs, and 2 are needed" in text
-    assert "could not be written" in text
+    assert "/proc/nowhere/preflight/node-3.json could not be written: FileNotFoundError: " in text
+
+
+@pytest.mark.parametrize(
+    ("saved", "why"),
+    [
+        (Output(None, ""), "it took more than 10 s; its file system is slow or hangs"),
+        (
+            Output(1, "Traceback\n  line\nOSError: [Errno 28] No space\n"),
+            "OSError: [Errno 28] No space",
+        ),
+        (Output(-9, ""), "its process ended with code -9"),
+    ],
+)
+def test_why_a_result_was_not_written(saved: Output, why: str) -> None:
+    assert _why(saved) == why
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", '{"checks": 3}', '{"gpus": 1}'])

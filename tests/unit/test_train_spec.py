@@ -61,7 +61,9 @@ def test_a_local_copy_in_the_run_directory(tmp_path: Path, place: str) -> None:
         ({"model": {"config": {}, "path": "x"}}, "not both"),
         ({"model": {"config": {"layers": 3}}}, "model_type"),
         ({"global_batch": 7, "micro_batch": 2}, "multiple of micro_batch"),
-        ({"checkpoint": {"keep_last": 1}}, "keep_last"),
+        ({"checkpoint": {"keep_last": 1}}, r"keep_last: must be 2 or more: the newest .*damaged"),
+        ({"checkpoint": {"keep_last": True}}, "keep_last: must be a whole number"),
+        ({"compile": "yes"}, r"compile: must be true or false \(given: 'yes'\)"),
         ({"checkpoint": {"every_steps": 0}}, "checkpoint.every_steps: must be a whole number"),
         ({"checkpoint": {"every_steps": True}}, "or auto"),
         ({"checkpoint": {"every_steps": 10.0}}, "or auto"),
@@ -75,7 +77,23 @@ def test_a_local_copy_in_the_run_directory(tmp_path: Path, place: str) -> None:
         ({"checkpoint": {"local_copy": "/a\nb"}}, "control character"),
         ({"checkpoint": {"max_interval_s": -1}}, "max_interval_s"),
         ({"lr": 0}, "lr"),
-        ({"data": {"text_files": [], "seq_len": 32}}, "text_files"),
+        ({"data": {"text_files": [], "seq_len": 32}}, "data: give one of text_files"),
+        (
+            {"data": {"text_files": ["a"], "jsonl": ["b"], "seq_len": 32}},
+            "data: text_files and jsonl are both given; give one of .* as a list under sources",
+        ),
+        (
+            {"data": {"dataset": "a", "sources": [{"jsonl": ["b"]}], "seq_len": 32}},
+            "data: dataset and sources are both given",
+        ),
+        (
+            {"eval": {"text_files": ["a"], "jsonl": ["b"], "shards": ["c"]}},
+            "eval: text_files, jsonl and shards are all given",
+        ),
+        (
+            {"data": {"sources": [{"jsonl": ["b"], "dataset": "a"}], "seq_len": 32}},
+            r"data\.sources\.0: jsonl and dataset are both given; give one of",
+        ),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, changes: dict[str, Any], text: str) -> None:

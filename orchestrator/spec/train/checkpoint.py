@@ -18,6 +18,15 @@ def _every_steps(value: object) -> object:
     raise ValueError(f"must be a whole number of steps, 1 to {MOST}, or auto")
 
 
+def _keep_last(value: object) -> object:
+    if type(value) is int and value < 2:
+        raise ValueError(
+            "must be 2 or more: the newest checkpoint may turn out to be damaged, and then the one"
+            " before it is all there is"
+        )
+    return value
+
+
 def _local_copy(value: object) -> object:
     if value is None:
         return None
@@ -57,8 +66,7 @@ class CheckpointSpec(Strict):
     every_steps: Annotated[int | Literal["auto"], BeforeValidator(_every_steps)] = 500
     mtbf_s: PositiveFloat = MTBF_S
     max_interval_s: PositiveFloat = MAX_INTERVAL_S
-    # Two at least: the newest may turn out to be damaged, and then its elder is all there is.
-    keep_last: Annotated[int, Field(ge=2, le=10**6, strict=True)] = 2
+    keep_last: Annotated[int, Field(le=10**6, strict=True), BeforeValidator(_keep_last)] = 2
     keep_every: Count | None = None
     writers: Annotated[int, Field(ge=1, le=64, strict=True)] = 4
     resume: Literal["auto", "required"] = "auto"

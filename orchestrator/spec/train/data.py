@@ -6,10 +6,22 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from orchestrator.counts import Count
-from orchestrator.fields import Line, Strict
+from orchestrator.fields import Line, Named, Strict
 from orchestrator.spec.train.numbers import PositiveFloat
 
 KINDS = ("text_files", "jsonl", "shards", "dataset")
+
+
+def _several(given: list[str]) -> str:
+    """Return which kinds stand beside one another, to begin a message with; "" where none does.
+
+    >>> _several(["jsonl", "shards"]), _several([])
+    ('jsonl and shards are both given; ', '')
+    """
+    if len(given) < 2:
+        return ""
+    both = "both" if len(given) == 2 else "all"
+    return f"{', '.join(given[:-1])} and {given[-1]} are {both} given; "
 
 
 class SourceSpec(Strict):
@@ -53,8 +65,8 @@ class WeightedSourceSpec(SourceSpec):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if len(self.given()) != 1:
-            raise ValueError(f"give one of {', '.join(KINDS)}, and not more")
+        if len(given := self.given()) != 1:
+            raise ValueError(f"{_several(given)}give one of {', '.join(KINDS)}, and not more")
         return self
 
 
@@ -69,10 +81,11 @@ class SourcesSpec(SourceSpec):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if len(self.given()) + bool(self.sources) != 1:
+        given = [*self.given(), *(["sources"] if self.sources else [])]
+        if len(given) != 1:
             raise ValueError(
-                f"give one of {', '.join(KINDS)}, or several of them as a list under sources;"
-                " text_files: [/data/*.txt] would do"
+                f"{_several(given)}give one of {', '.join(KINDS)}, or several of them as a list"
+                " under sources; text_files: [/data/*.txt] would do"
             )
         weights = [source.weight is not None for source in self.sources]
         if any(weights) and not all(weights):
@@ -109,7 +122,7 @@ class DataSpec(SourcesSpec):
     """
 
     seq_len: Annotated[int, Field(ge=2, le=2**30, strict=True)]
-    tokenizer: Line = "bytes"
+    tokenizer: Named = "bytes"
     packing: Literal["stream", "documents"] = "stream"
     read_ahead: Annotated[int, Field(ge=0, le=64, strict=True)] = 2
     readers: Annotated[int, Field(ge=1, le=64, strict=True)] = 2

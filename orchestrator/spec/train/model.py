@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, model_validator
 
-from orchestrator.fields import Line, Strict
+from orchestrator.fields import Named, Strict
 
 
 def _named_family(value: object) -> object:
@@ -21,7 +21,7 @@ class ModelSpec(Strict):
     """
 
     config: Annotated[dict[str, Any] | None, BeforeValidator(_named_family)] = None
-    path: Line | None = None
+    path: Named | None = None
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     parity_check: Literal["auto", "off"] = "auto"
 
@@ -34,4 +34,8 @@ class ModelSpec(Strict):
             )
         if self.config is not None and not isinstance(self.config.get("model_type"), str):
             raise ValueError("config.model_type is required, such as llama")
+        if self.config is not None and "auto_map" in self.config:
+            raise ValueError(
+                "config.auto_map names a program, and such programs are never run; leave it out"
+            )
         return self

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
 from orchestrator.counts import Count
 from orchestrator.fields import Strict
@@ -30,12 +30,12 @@ class ParallelSpec(Strict):
     """
 
     activation_checkpointing: Literal["off", "selective", "full"] = "off"
-    compile: bool = False
+    compile: StrictBool = False
     fp8: Literal["off", "tensorwise", "rowwise"] = "off"
     precision: Literal["bf16", "fp32"] = "bf16"
     loss_chunks: Annotated[int | Literal["auto"], BeforeValidator(_chunks)] = "auto"
     prefetch: Annotated[int, Field(ge=0, le=8, strict=True)] = 0
-    cpu_offload: bool = False
+    cpu_offload: StrictBool = False
 
     @model_validator(mode="after")
     def _float8_is_possible(self) -> Self:

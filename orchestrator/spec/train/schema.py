@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool, model_validator
 
 from orchestrator.counts import Count, Seed, WholeNumber
 from orchestrator.errors import SpecError
@@ -42,11 +42,11 @@ class TrainSpec(ParallelSpec, SafetySpec, TuningSpec):
     betas: tuple[Beta, Beta] = (0.9, 0.95)
     clip_norm: PositiveFloat | None = 1.0
     mesh: Mesh = MeshSpec()
-    reshard_after_forward: bool = True
+    reshard_after_forward: StrictBool = True
     # "unsharded" saves a reduce-scatter per micro-batch and costs the whole gradient in fp32 on
     # each rank, 32 GB for 8 billion parameters.
     accumulate: Literal["sharded", "unsharded"] = "sharded"
-    deterministic: bool = True
+    deterministic: StrictBool = True
     checkpoint: CheckpointSpec = CheckpointSpec()
     timeouts_s: TimeoutSpec = TimeoutSpec()
     metrics: MetricsSpec = MetricsSpec()

@@ -5,12 +5,17 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from orchestrator.counts import Count
-from orchestrator.fields import Line, Strict
+from orchestrator.fields import Line, Strict, no_control, not_empty
 from orchestrator.spec.train.numbers import PositiveFloat
 
 
 def _targets(value: object) -> object:
-    if value == "all-linear" or (isinstance(value, list | tuple) and value):
+    """Return what names layers; errors inside a union would name pydantic's own parts of it."""
+    if value == "all-linear":
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(one, str) for one in value):
+        for one in value:
+            not_empty(no_control(one))
         return value
     raise ValueError("must be all-linear, or a list of names such as [q_proj, v_proj]")
 

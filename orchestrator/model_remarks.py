@@ -1,0 +1,126 @@
+"""What looks like a mistake in `train.model`, and would else come out after the turn in the queue.
+
+Looks at config.json and at the names of the weights, as far as they can be read here. Whether a
+model of this kind exists is for transformers to say, which a login node need not have.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from orchestrator.spec.train import TrainSpec
+from orchestrator.weightfiles.finding import INDEX, WHOLE, read_header
+
+Config = Mapping[str, Any]
+
+# Tokens of text without a tokenizer are its bytes.
+_BYTES = 256
+# Families without a width of heads of their own: it is hidden_size over num_attention_heads.
+_DIVIDED = frozenset(
+    {"gpt2", "granite", "llama", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "starcoder2"}
+)
+
+
+def of_model(train: TrainSpec) -> Iterator[str]:
+    """Yield a sentence on each mistake, for people."""
+    path = train.model.path
+    if path is None:
+        yield from of_config(train.model.config or {}, train)
+        return
+    folder = Path(path)
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        yield (
+            f"train.model.path: there is no {folder}/config.json here; it is to be a local folder,"
+            " and fsdpq downloads nothing; do the nodes see more?"
+        )
+        return
+    except (OSError, ValueError) as problem:
+        yield f"train.model.path: {folder}/config.json cannot be read here: {problem}"
+        return
+    if not isinstance(config, dict):
+        yield f"train.model.path: {folder}/config.json holds no JSON object"
+        return
+    yield from of_config(config, train)
+    yield from _of_weights(folder, config, train)
+
+
+def of_config(config: Config, train: TrainSpec) -> Iterator[str]:
+    """Yield what does not fit in a Hugging Face configuration, or to ``train``. Pure."""
+    text = config.get("text_config")
+    sizes = text if isinstance(text, Mapping) else config  # of several modalities: the text's
+    yield from _of_vocabulary(sizes, train)
+    yield from _of_positions(sizes, train)
+    yield from _of_heads(sizes)
+
+
+def _of_vocabulary(config: Config, train: TrainSpec) -> Iterator[str]:
+    vocabulary = _size(config, "vocab_size")
+    sources = [*train.data.each(), *(train.eval.each() if train.eval else ())]
+    of_bytes = train.tokenizer == "bytes" and any(one.kind == "text_files" for one in sources)
+    if of_bytes and vocabulary is not None and vocabulary < _BYTES:
+        yield (
+            f"train.model: vocab_size {vocabulary} is below {_BYTES}, and tokens are bytes; use"
+            f" {_BYTES} or more, or name a tokenizer as data.tokenizer"
+        )
+
+
+def _of_positions(config: Config, train: TrainSpec) -> Iterator[str]:
+    key = "n_positions" if "n_positions" in config else "max_position_embeddings"
+    most, length = _size(config, key), train.data.seq_len
+    if most is not None and length > most and not _is_stretched(config):
+        yield f"train.data.seq_len: {length} is beyond the model's {key}, {most}"
+
+
+def _is_stretched(config: Config) -> bool:
+    """Return whether rotary positions are scaled, so that there may be more of them."""
+    parts = (config.get("rope_scaling"), config.get("rope_parameters"))
+    return any(isinstance(part, Mapping) and "factor" in part for part in parts)
+
+
+def _of_heads(config: Config) -> Iterator[str]:
+    old = config.get("model_type") == "gpt2"
+    width, number = ("n_embd", "n_head") if old else ("hidden_size", "num_attention_heads")
+    hidden, heads = _size(config, width), _size(config, number)
+    divided = config.get("model_type") in _DIVIDED and config.get("head_dim") is None
+    if divided and hidden and heads and hidden % heads:
+        yield f"train.model: {width} {hidden} is not a multiple of {number} {heads}"
+    shared = _size(config, "num_key_value_heads")
+    if heads and shared and heads % shared:
+        yield f"train.model: {number} {heads} is not a multiple of num_key_value_heads {shared}"
+
+
+def _size(config: Config, key: str) -> int | None:
+    value = config.get(key)
+    return value if type(value) is int and value > 0 else None
+
+
+def _of_weights(folder: Path, config: Config, train: TrainSpec) -> Iterator[str]:
+    if next(folder.glob("*.safetensors"), None) is None:
+        yield f"train.model.path: {folder} holds no *.safetensors files here"
+        return
+    names = _names(folder) if train.freeze and "text_config" not in config else set()
+    # In other files names lack a prefix that transformers adds, so patterns cannot be judged here.
+    if not any(name.startswith("model.") for name in names):
+        return
+    names.add("lm_head.weight")  # a tied one is in no file
+    for pattern in train.freeze:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            first = ", ".join(sorted(names - {"lm_head.weight"})[:2])
+            yield (
+                f"train.freeze: {pattern} is no name of a weight in {folder}; names are such as"
+                f" {first}"
+            )
+
+
+def _names(folder: Path) -> set[str]:
+    """Return the names of all weights; none if that cannot be said without opening many files."""
+    try:
+        if (folder / INDEX).is_file():
+            return set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"])
+        return set(read_header(folder / WHOLE))
+    except Exception:  # whatever it is, the job says it better than a remark
+        return set()
