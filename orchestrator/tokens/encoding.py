@@ -100,7 +100,9 @@ def _slow(path: Path, name: str) -> Encoder:
     """Return a tokenizer that has no tokenizer.json."""
     from transformers import AutoTokenizer
 
-    tokenizer: Any = AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+    tokenizer: Any = AutoTokenizer.from_pretrained(
+        str(path), local_files_only=True, trust_remote_code=False
+    )
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         found: list[list[int]] = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
