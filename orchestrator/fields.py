@@ -37,7 +37,7 @@ _OF_BASH = re.compile(
 )
 # ... and the scripts in templates/ keep their own values in these.
 _OF_SCRIPTS = re.compile(
-    "FSDPQ_.*|attempt|attempt_dir|carried|caught|check|checking|child|code|file|hosts|idle|image"
+    "FSDPQ_.*|attempt|attempt_dir|carried|caught|check|checking|child|code|ended|file|hosts|idle|image"
     "|job_id|last|left|list|local_dir|lost|mark|monitor|mounts|node|nodes|note|notice|noticed|pending|rank"
     "|ranks|restart|run_dir|saved|silent|state|status|step|stopped|switches|tie|try|unfit|variable|within"
 )
