@@ -19,6 +19,7 @@ from orchestrator.local.scheduler import LocalScheduler, job_id_of
 from orchestrator.scheduler import Answer, JobState
 
 from .builders import make_run
+from .polling import until
 
 pytestmark = pytest.mark.processes
 Start = Callable[..., subprocess.Popen[bytes]]
@@ -141,6 +142,9 @@ def test_a_worker_that_names_none_of_the_runs_files_is_its_process(
     """As the worker of a plain script whose torchrun is gone."""
     environment = {**os.environ, "FSDPQ_RUN_DIR": str(run.root)}
     worker = subprocess.Popen(["sleep", "60"], env=environment, start_new_session=True)
+    # The kernel closes the pipe that Popen waits on before it says what the environment is.
+    told = Path(f"/proc/{worker.pid}/environ")
+    until(lambda: b"FSDPQ_RUN_DIR=" in told.read_bytes(), "an environment", within_s=30)
     scheduler = LocalScheduler({"llama-1": run})
     (record,) = scheduler.jobs(["llama-1"]).records
     assert record.state is JobState.RUNNING
