@@ -410,8 +410,8 @@ def test_another_model_costs_no_checkpoint(half: Job) -> None:
     config = {**TRAIN["model"]["config"], "num_hidden_layers": 3}
     half.configure(model={"config": config})
     half.run(2, code=1)
-    assert half.status(2)["outcome"] == "no_checkpoint"
-    assert "configuration" in half.status(2)["reason"]
+    assert half.status(2)["outcome"] == "failed"
+    assert "num_hidden_layers was 2 and is 3" in half.status(2)["reason"]
     left = sorted(path.name for path in half.checkpoints.glob("step*"))
     assert left == ["step-4", "step-8"]
 
