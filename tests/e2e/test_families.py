@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 from orchestrator.trainer.anatomy import decoder_blocks  # noqa: E402
 from tests.e2e.family_models import FAMILIES, LLAMA  # noqa: E402
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 ROOT = Path(__file__).parents[2]
 # 0.25 GiB in fp32: enough to tell a shard from a whole in what a process holds.
 BIG = {**LLAMA, "hidden_size": 256, "vocab_size": 128000}

@@ -28,6 +28,7 @@ from orchestrator.trainer.anatomy import decoder_blocks  # noqa: E402
 from tests.e2e.held import play  # noqa: E402
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.e2e,
     pytest.mark.skipif(torch.cuda.is_available(), reason="counts what a CPU does"),
 ]

@@ -20,7 +20,7 @@ from tests.e2e.test_trainer import STEPS, TRAIN, Job, same_curve, wait_until_gon
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 # Embedding and head are one matrix. Without dropout, since compiled code draws other numbers.
 MODEL = {

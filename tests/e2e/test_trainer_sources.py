@@ -58,6 +58,7 @@ def curve(job: Job) -> list[Any]:
     ]
 
 
+@pytest.mark.long
 def test_interrupted_runs_cannot_be_told_and_changed_texts_are_refused(
     make_job: MakeJob, tmp_path: Path
 ) -> None:
