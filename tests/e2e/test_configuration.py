@@ -4,7 +4,6 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-import torch.distributed as dist  # noqa: E402
 from click.testing import CliRunner, Result  # noqa: E402
 from torch.distributed.checkpoint.state_dict_loader import load  # noqa: E402
 from transformers import AutoConfig  # noqa: E402
@@ -22,12 +20,10 @@ from orchestrator.cli import main  # noqa: E402
 from orchestrator.errors import SpecError  # noqa: E402
 from orchestrator.export.configuration import describe, difference  # noqa: E402
 from orchestrator.export.skeleton import skeleton  # noqa: E402
-from orchestrator.runtime.environment import read_environment  # noqa: E402
 from orchestrator.spec.train import ModelSpec  # noqa: E402
 from orchestrator.trainer.identity import WHOLE, check_identity  # noqa: E402
 from orchestrator.trainer.lenient import LenientPlanner  # noqa: E402
 from orchestrator.trainer.model import build_on_meta  # noqa: E402
-from orchestrator.trainer.world import World, connect  # noqa: E402
 from tests.e2e.desk import LORA, Desk, losses  # noqa: E402
 from tests.e2e.family_models import FAMILIES, LLAMA  # noqa: E402
 
@@ -37,19 +33,6 @@ pytestmark = [
         torch.cuda.is_available(), reason="compares with the CPU: set CUDA_VISIBLE_DEVICES="
     ),
 ]
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    run = tmp_path_factory.mktemp("run")
-    env = read_environment({"FSDPQ_RUN_DIR": str(run), "FSDPQ_ATTEMPT": "1"})
-    yield connect(env, Desk(run, None).spec("x"))  # type: ignore[arg-type]
-    dist.destroy_process_group()
-
-
-@pytest.fixture
-def desk(tmp_path: Path, world: World) -> Desk:
-    return Desk(tmp_path, world)
 
 
 def change(folder: str, **changes: Any) -> None:

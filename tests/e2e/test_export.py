@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-import torch.distributed as dist  # noqa: E402
 from click.testing import CliRunner, Result  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
 from orchestrator.cli import main  # noqa: E402
 from orchestrator.export.saved import Saved  # noqa: E402
-from orchestrator.runtime.environment import read_environment  # noqa: E402
 from orchestrator.trainer import training as parts  # noqa: E402
-from orchestrator.trainer.world import World, connect  # noqa: E402
 from tests.e2e.desk import LORA, Desk, losses  # noqa: E402
 from tests.e2e.family_models import LLAMA  # noqa: E402
 
@@ -34,19 +30,6 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    run = tmp_path_factory.mktemp("run")
-    env = read_environment({"FSDPQ_RUN_DIR": str(run), "FSDPQ_ATTEMPT": "1"})
-    yield connect(env, Desk(run, None).spec("x"))  # type: ignore[arg-type]
-    dist.destroy_process_group()
-
-
-@pytest.fixture
-def desk(tmp_path: Path, world: World) -> Desk:
-    return Desk(tmp_path, world)
 
 
 def trained(desk: Desk, name: str = "llama", **changes: Any) -> tuple[parts.Training, Path]:

@@ -1,6 +1,5 @@
 """Adapters and frozen parts, on one rank: what trains, what is saved, what is refused."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +8,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-import torch.distributed as dist  # noqa: E402
 from torch.distributed.checkpoint.filesystem import FileSystemReader  # noqa: E402
 from torch.distributed.checkpoint.state_dict_loader import load  # noqa: E402
 
 from orchestrator.errors import SpecError  # noqa: E402
-from orchestrator.runtime.environment import read_environment  # noqa: E402
 from orchestrator.trainer import parity  # noqa: E402
 from orchestrator.trainer import training as parts  # noqa: E402
 from orchestrator.trainer.lenient import LenientPlanner  # noqa: E402
 from orchestrator.trainer.lora import is_adapter  # noqa: E402
-from orchestrator.trainer.world import World, connect  # noqa: E402
 from tests.e2e.desk import LORA, Desk, losses  # noqa: E402
 from tests.e2e.family_models import LLAMA  # noqa: E402
 
@@ -29,19 +25,6 @@ pytestmark = [
         torch.cuda.is_available(), reason="compares with the CPU: set CUDA_VISIBLE_DEVICES="
     ),
 ]
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    run = tmp_path_factory.mktemp("run")
-    env = read_environment({"FSDPQ_RUN_DIR": str(run), "FSDPQ_ATTEMPT": "1"})
-    yield connect(env, Desk(run, None).spec("x"))  # type: ignore[arg-type]
-    dist.destroy_process_group()
-
-
-@pytest.fixture
-def desk(tmp_path: Path, world: World) -> Desk:
-    return Desk(tmp_path, world)
 
 
 def weights(training: parts.Training) -> dict[str, Any]:

@@ -14,7 +14,6 @@ this machine cannot do are named, and left out.
 import argparse
 import gc
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,7 +31,7 @@ from orchestrator.trainer.evaluation import Evaluator
 from orchestrator.trainer.training import build, train_step
 from orchestrator.trainer.world import fix_arithmetic
 from tests.gpu.planner_cases import CASES, NEW, Case, predicted
-from tests.gpu.planner_parts import join, leave, randomise, world_of
+from tests.gpu.planner_parts import join, leave, randomise, start, world_of
 from tests.gpu.planner_table import record, report
 from tests.gpu.results import Results, about
 
@@ -154,22 +153,10 @@ def _row(name: str, row: Row, trouble: str, count: int) -> Row:
 
 def launch(folder: Path) -> int:
     """Start the ranks; return torchrun's exit code."""
-    # Counts without a CUDA context in this process.
-    count = min(torch.cuda.device_count(), 2) or 2
     (folder / "text").mkdir()
     for number in range(512):  # a file is a document; several fall into a sequence
         (folder / "text" / f"{number:03}.txt").write_bytes(bytes(range(256)) * 8)
-    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    argv += [f"--nproc-per-node={count}", "-m", "tests.gpu.planner", *sys.argv[1:]]
-    environment = {
-        "OMP_NUM_THREADS": "1",
-        # As the launcher sets it for every attempt.
-        "PYTORCH_ALLOC_CONF": "expandable_segments:True",
-        **os.environ,
-        "FSDPQ_RUN_DIR": str(folder),
-        "FSDPQ_ATTEMPT": "1",
-    }
-    return subprocess.run(argv, env=environment, check=False).returncode
+    return start("tests.gpu.planner", folder)
 
 
 def main() -> None:

@@ -1,7 +1,10 @@
-"""What each rank of tests.gpu.planner needs once, or for each configuration."""
+"""What tests.gpu.planner and tests.gpu.tuning share: ranks, started once for all configurations."""
 
 import os
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -14,6 +17,23 @@ from orchestrator.spec.train import TrainSpec, mesh_shape
 from orchestrator.trainer.world import World
 
 _TIMEOUT = timedelta(seconds=120)
+
+
+def start(module: str, folder: Path) -> int:
+    """Run ``module`` with this process's arguments, a rank for each GPU; return torchrun's code."""
+    # Counts without a CUDA context in this process.
+    count = min(torch.cuda.device_count(), 2) or 2
+    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    argv += [f"--nproc-per-node={count}", "-m", module, *sys.argv[1:]]
+    environment = {
+        "OMP_NUM_THREADS": "1",
+        # As the launcher sets it for every attempt.
+        "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+        **os.environ,
+        "FSDPQ_RUN_DIR": str(folder),
+        "FSDPQ_ATTEMPT": "1",
+    }
+    return subprocess.run(argv, env=environment, check=False).returncode
 
 
 def join() -> tuple[int, int]:

@@ -14,7 +14,6 @@ import gc
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,7 +33,7 @@ from orchestrator.trainer.corpus import open_corpus
 from orchestrator.trainer.training import build, train_step
 from orchestrator.trainer.world import fix_arithmetic
 from tests.gpu.planner_cases import MODELS
-from tests.gpu.planner_parts import join, leave, world_of
+from tests.gpu.planner_parts import join, leave, start, world_of
 from tests.gpu.results import Results, about, about_lines, markdown_table
 
 Row = dict[str, Any]
@@ -180,18 +179,8 @@ def work(names: list[str], budget_s: float, out: Path | None) -> None:
 
 def launch(folder: Path) -> int:
     """Start the ranks; return torchrun's exit code."""
-    count = min(torch.cuda.device_count(), 2) or 2
     (folder / "text").write_bytes(bytes(range(256)) * 4096)
-    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    argv += [f"--nproc-per-node={count}", "-m", "tests.gpu.tuning", *sys.argv[1:]]
-    environment = {
-        "OMP_NUM_THREADS": "1",
-        "PYTORCH_ALLOC_CONF": "expandable_segments:True",
-        **os.environ,
-        "FSDPQ_RUN_DIR": str(folder),
-        "FSDPQ_ATTEMPT": "1",
-    }
-    return subprocess.run(argv, env=environment, check=False).returncode
+    return start("tests.gpu.tuning", folder)
 
 
 def main() -> None:
