@@ -5,11 +5,13 @@
 
 The trainer makes a few steps and a checkpoint, then starts again and again: eager; compiled, with
 what the first attempt compiled (as on another node: the node's own cache is empty); and compiled
-with neither. Its own `startup.json` says where the time went. A plain FSDP2 script of the
-tutorials' kind (`--plain`) loads the same checkpoint with `dcp.load` and does the same. "torchrun"
-is what comes before the workers; compiling is a part of the first step. Starts are begun until
---seconds are over, and each is kept in DIR as it is measured. Without a GPU all of it is tiny, and
-compiled only with --compile, since a processor's compiler takes minutes.
+with neither. Before each start the system forgets what it has read of the checkpoint, as on another
+node (a copy in /dev/shm that --train asks for stays, as on the same one). `startup.json` says where
+the time went. A plain FSDP2 script of the tutorials' kind (`--plain`) loads the same checkpoint
+with `dcp.load` and does the same. "torchrun" is what comes before the workers; compiling is a part
+of the first step. Starts are begun until --seconds are over, and each is kept in DIR as it is
+measured. Without a GPU all of it is tiny, and compiled only with --compile, since a processor's
+compiler takes minutes.
 """
 
 from __future__ import annotations
@@ -89,8 +91,18 @@ def measure(args: argparse.Namespace, root: Path, results: Results) -> None:
             shutil.rmtree(root / "compiled")
         job.write_text(json.dumps({**spec, "steps": 100_000, "compile": name in (KEPT, COLD)}))
         program = ["-m", "tests.gpu.restart", "--plain", str(root)] if name == PLAIN else trainer
+        forget(root / "checkpoints")
         start = Start(program, root, attempt=attempt, workers=workers)
         results.add({"start": name, **start.until_stepped()})
+
+
+def forget(folder: Path) -> None:
+    """Let the system drop the pages that it keeps of the files below ``folder``."""
+    for file in folder.rglob("*"):
+        if file.is_file():
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
+                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _spec(args: argparse.Namespace, workers: int, *, large: bool) -> dict[str, Any]:
