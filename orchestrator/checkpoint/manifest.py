@@ -87,10 +87,20 @@ def read_manifest(directory: Path) -> Manifest:
         CheckpointError: There is one, and it is damaged.
         OSError: It cannot be read.
     """
-    text = (directory / MANIFEST).read_text(encoding="utf-8", errors="replace")
+    path = directory / MANIFEST
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise CheckpointError("the manifest is damaged: it is not a file")
+    text = path.read_text(encoding="utf-8", errors="replace")
     try:
         return _parse(json.loads(text))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        RecursionError,
+        OverflowError,  # of Infinity, which Python reads as a number
+    ) as problem:
         raise CheckpointError(f"the manifest is damaged: {problem!r}") from None
 
 
@@ -102,6 +112,8 @@ def _parse(data: Any) -> Manifest:
         pure = PurePosixPath(name)
         if pure.is_absolute() or ".." in pure.parts:
             raise ValueError(f"{name!r} lies outside the checkpoint")
+        if "\0" in name or not os.fsencode(name):  # what cannot be encoded is a ValueError, too
+            raise ValueError(f"{name!r} is no name of a file")
     return Manifest(
         step=int(data["step"]),
         world_size=int(data["world_size"]),

@@ -1,5 +1,6 @@
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -171,11 +172,23 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         '{"step": 1, "world_size": 1, "at": 0, "files": {"/x": {"size": 0, "sha256": ""}}}',
         '{"step": "x", "world_size": 1, "at": 0, "files": {"x": {"size": 0, "sha256": ""}}}',
         "[" * 100_000,
+        '{"step": Infinity, "world_size": 1, "at": 0, "files": {"x": {"size": 0, "sha256": ""}}}',
+        '{"step": 1, "world_size": 1, "at": 0, "files": {"x": {"size": Infinity, "sha256": ""}}}',
+        r'{"step": 1, "world_size": 1, "at": 0, "files": {"a\u0000": {"size": 0, "sha256": ""}}}',
+        r'{"step": 1, "world_size": 1, "at": 0, "files": {"a\ud800": {"size": 0, "sha256": ""}}}',
     ],
 )
 def test_damaged_manifest(tmp_path: Path, text: str) -> None:
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(CheckpointError, match="manifest is damaged"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_a_manifest_that_is_no_file(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Nobody ever writes into such a FIFO, so reading it would never end."""
+    make(tmp_path / "manifest.json")
+    with pytest.raises(CheckpointError, match="it is not a file"):
         read_manifest(tmp_path)
 
 
