@@ -5,13 +5,15 @@ of its own becomes one message. Programs that lie beside a model are never run.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import (
     CONFIG_MAPPING,
+    MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
     PretrainedConfig,
@@ -73,7 +75,12 @@ def on_meta(config: PretrainedConfig, *attentions: str, **options: Any) -> PreTr
                 )
         except Exception as raised:
             problem = problem or raised
-    said = _PROGRAM if getattr(config, "auto_map", None) else _words(problem)
+    if getattr(config, "auto_map", None):
+        said = _PROGRAM
+    elif type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        said = "transformers has no causal language model of this family"
+    else:
+        said = _words(problem)
     raise SpecError(f"model: {type(config).__name__} does not make a model: {said}")
 
 
@@ -103,12 +110,43 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 def _read(spec: ModelSpec, base: str | None) -> PretrainedConfig:
     if spec.path is None:
-        return AutoConfig.for_model(**(spec.config or {}))
+        return _of_family(spec.config or {})
     folder = Path(base or spec.path)
     found = read_object(folder / "config.json")
-    if "auto_map" in found and found.get("model_type") not in CONFIG_MAPPING:
-        raise SpecError(f"{folder}: {_PROGRAM}")
+    if (family := found.get("model_type")) not in CONFIG_MAPPING:
+        if "auto_map" in found:
+            raise SpecError(f"{folder}: {_PROGRAM}")
+        if isinstance(family, str):
+            raise SpecError(f"{folder / 'config.json'}: {unknown_family(family, CONFIG_MAPPING)}")
     return AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+
+
+def _of_family(given: Mapping[str, Any]) -> PretrainedConfig:
+    family = str(given.get("model_type"))
+    if family not in CONFIG_MAPPING:
+        raise ValueError(f"config: {unknown_family(family, CONFIG_MAPPING)}")
+    return AutoConfig.for_model(**given)
+
+
+def unknown_family(family: str, known: Collection[str]) -> str:
+    """Return what to say of a `model_type` that transformers does not know; names near ones.
+
+    >>> unknown_family("lama", ["bert", "llama", "mllama"])
+    "model_type 'lama' is no family that this transformers knows; did you mean llama or mllama?"
+    >>> unknown_family("x", ["bert"])
+    "model_type 'x' is no family that this transformers knows, such as llama, qwen3 or mistral"
+    """
+    said = f"model_type {family!r} is no family that this transformers knows"
+    folded = {name.lower(): name for name in known}
+    near = [folded[name] for name in get_close_matches(family.lower(), folded)]
+    if not near:
+        return f"{said}, such as llama, qwen3 or mistral"
+    *others, last = near
+    return (
+        f"{said}; did you mean {', '.join(others)} or {last}?"
+        if others
+        else (f"{said}; did you mean {last}?")
+    )
 
 
 def _lasting(told: dict[str, Any]) -> dict[str, Any]:

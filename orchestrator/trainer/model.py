@@ -28,6 +28,7 @@ from orchestrator.trainer.freezing import freeze, frozen_names
 from orchestrator.trainer.host_usage import forget_peak, peak_bytes, used_bytes
 from orchestrator.trainer.lora import add_lora, is_adapter
 from orchestrator.trainer.loss import attach_loss
+from orchestrator.trainer.nonfinite import check_finite
 from orchestrator.trainer.precision import to_float8
 from orchestrator.trainer.prefetch import prefetch
 from orchestrator.trainer.pretrained import Loaded, load_pretrained
@@ -89,8 +90,13 @@ def _give_weights(
     if fresh or frozen:
         forget_peak()
         before = used_bytes()
-        loaded = load_pretrained(model, Path(path), wanted=lambda name: fresh or name in frozen)
+
+        def wanted(name: str) -> bool:
+            return fresh or name in frozen
+
+        loaded = load_pretrained(model, Path(path), wanted=wanted)
         say(_describe_load(loaded, Path(path), world, before))
+        check_finite(model, Path(path), world, wanted=wanted)
 
 
 def _describe_load(loaded: Loaded, path: Path, world: World, before: int) -> str:

@@ -144,7 +144,9 @@ def _compare(
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(world.device)
     spread = (wanted - wanted.mean()).square().mean().sqrt()
-    off = float((logits - wanted).square().mean().sqrt() / spread)
+    # Of a head that is zero all logits are the same, and have no spread.
+    equal = torch.equal(logits, wanted)
+    off = 0.0 if equal else float((logits - wanted).square().mean().sqrt() / spread)
     if not off <= _TOLERANCE[_dtype(spec)]:  # not a number is none, either
         problem = (
             problem or f"the logits of {tokens.numel()} tokens differ by {off:.2g} of their spread"
