@@ -1,4 +1,4 @@
-"""What trains, and on top of what: written into each checkpoint, compared before one is loaded.
+"""What trains, how, and on top of what: written into each checkpoint, compared before a load.
 
 Another configuration of the model gives no error, only another model under the same weights. A
 checkpoint of other adapters, or of another frozen part, would lose optimizer states at best. One
@@ -20,6 +20,7 @@ from orchestrator.export.configuration import describe, difference
 from orchestrator.export.saved import open_saved
 from orchestrator.spec.train import TrainSpec
 from orchestrator.trainer.freezing import frozen_names, leaves_out_frozen
+from orchestrator.trainer.settled import changed_setting, settings
 from orchestrator.trainer.world import World
 from orchestrator.weightfiles.finding import fingerprint
 
@@ -34,9 +35,9 @@ def identify(model: PreTrainedModel, spec: TrainSpec, world: World) -> str:
     Raises:
         SpecError: The weights that it leaves out cannot be read.
     """
-    config = describe(model.config)
+    shared = {"config": describe(model.config), "settings": settings(spec)}
     if not frozen_names(model):
-        return json.dumps({"config": config}, sort_keys=True)
+        return json.dumps(shared, sort_keys=True)
     trained = sorted(name for name, p in model.named_parameters() if p.requires_grad)
     digest = hashlib.blake2b("\n".join(trained).encode(), digest_size=8).hexdigest()
     base = _base(spec, world) if leaves_out_frozen(model, spec) else ""
@@ -46,7 +47,7 @@ def identify(model: PreTrainedModel, spec: TrainSpec, world: World) -> str:
         "trained": digest,
         "count": len(trained),
         "base": base,
-        "config": config,
+        **shared,
     }
     return json.dumps(told, sort_keys=True)
 
@@ -85,7 +86,7 @@ def _difference(before: dict[str, Any], after: dict[str, Any]) -> str:
             f" transformers) is not what this run began with: {found}"
         )
     if before.get("lora") != after.get("lora"):
-        return f"lora: the checkpoint has {_lora(before)}, and the job asks for {_lora(after)}"
+        return f"lora: {_lora(before.get('lora'), after.get('lora'))}"
     if before.get("trained") != after.get("trained"):
         then, now = _counts(before, after)
         return (
@@ -93,7 +94,7 @@ def _difference(before: dict[str, Any], after: dict[str, Any]) -> str:
             " the optimizer's state does not fit"
         )
     if before.get("base", "") == after.get("base", ""):
-        return ""
+        return changed_setting(before.get("settings", {}), after.get("settings", {}))
     if before.get("base") and after.get("base"):
         return (
             "model.path: the weights there are not those that this run began with, and its"
@@ -116,9 +117,20 @@ def _base(spec: TrainSpec, world: World) -> str:
     return str(found[0])
 
 
-def _lora(told: dict[str, Any]) -> str:
-    lora = told.get("lora")
-    return "none" if not lora else ", ".join(f"{key} {value}" for key, value in lora.items())
+def _lora(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
+    """Return what differs in two adapters, or that one side has none."""
+    if not before or not after:
+        has, asks = ("some" if one else "none" for one in (before, after))
+        return f"the checkpoint has {has}, and the job asks for {asks}"
+    return ", ".join(
+        f"{key} was {_given(before.get(key))} and is {_given(after[key])}"
+        for key in after
+        if before.get(key) != after[key]
+    )
+
+
+def _given(value: Any) -> str:
+    return "left out" if value is None else str(value)
 
 
 def _counts(before: dict[str, Any], after: dict[str, Any]) -> tuple[str, str]:

@@ -143,8 +143,8 @@ def test_a_frozen_part_of_a_drawn_model_is_saved(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "text"),
     [
-        ({"lora": LORA}, {"lora": {**LORA, "rank": 8}}, "has alpha.* rank 4.* asks for .* rank 8"),
-        ({"lora": LORA}, {"lora": {**LORA, "alpha": 16}}, "alpha 16"),
+        ({"lora": LORA}, {"lora": {**LORA, "rank": 8}}, "^lora: rank was 4 and is 8[.]"),
+        ({"lora": LORA}, {"lora": {**LORA, "alpha": 16}}, "alpha was 8.0 and is 16.0"),
         ({"lora": LORA}, {}, "the job asks for none"),
         ({}, {"lora": LORA}, "the checkpoint has none"),
         (
@@ -154,6 +154,10 @@ def test_a_frozen_part_of_a_drawn_model_is_saved(desk: Desk) -> None:
         ),
         ({"freeze": ["*.layers.0.*"]}, {}, "all parameters would"),
         ({}, {"freeze": ["*.layers.0.*"]}, "all parameters train"),
+        ({}, {"seed": 5}, "^seed: was 0 and is 5[.]"),
+        ({}, {"lr": 0.02}, "^lr: was 0.01 and is 0.02[.]"),
+        ({}, {"global_batch": 8}, "^global_batch: was 4 and is 8[.]"),
+        ({"lora": LORA}, {"lora": LORA, "precision": "bf16"}, "^precision: was 'fp32'"),
     ],
 )
 def test_another_training_is_refused(
