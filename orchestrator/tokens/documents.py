@@ -14,7 +14,7 @@ from orchestrator.errors import SpecError
 Document = str | bytes | list[int]
 
 
-STILL = "it changed while it was read. Give --anew once nobody writes to it"
+STILL = "it changed while it was read. Start again once nobody writes to it"
 
 
 class BadDocumentError(SpecError):

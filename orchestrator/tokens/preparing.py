@@ -92,6 +92,7 @@ def prepare(
     tell: Tell = lambda progress: None,
     stop: Callable[[], bool] = lambda: False,
     anew: bool = False,
+    own: bool = False,
     key: str = "input",
     patience_s: float = 0.0,
 ) -> Index:
@@ -105,6 +106,8 @@ def prepare(
         tell: Is told how far it is.
         stop: Asked twice a second.
         anew: Throw away what an unfinished preparation has left.
+        own: Nobody but the caller uses ``out``, so an unfinished preparation of something else
+            is of no use to anybody and is thrown away, too.
         key: What the user calls the paths.
         patience_s: How many seconds to wait for another preparation of ``out`` to end.
 
@@ -126,7 +129,7 @@ def prepare(
         if anew:
             _empty(part)
         plan = _Plan.of(request, inputs, _describe(request, python, stop))
-        plan.begin(part)
+        plan.begin(part, own=own)
         made = _make_all(plan, part, workers=workers, python=python, tell=tell, stop=stop)
         if problem := changed(inputs, as_now(inputs)):
             raise SpecError(f"{problem}; {STILL}")
@@ -253,25 +256,27 @@ class _Plan:
             request=_told(self.request, self.tokenizer),
         )
 
-    def begin(self, part: Path) -> None:
+    def begin(self, part: Path, *, own: bool = False) -> None:
         """Write the plan into the folder, or see that it is one of the same plan."""
         path, data = part / _PLAN, self.to_json()
         try:
             before = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            write_json(path, data)
-            return
+            before = None
         except (OSError, ValueError, RecursionError) as problem:
-            raise SpecError(f"{path}: cannot be used: {problem}; give --anew") from None
+            if not own:
+                raise SpecError(f"{path}: cannot be used: {problem}; give --anew") from None
+            before = None
         if before == data:
             return
-        if not any(part.glob("tokens-*.json")):  # nothing would be lost
-            write_json(path, data)
-        else:
+        if own:
+            _empty(part)
+        elif before is not None and any(part.glob("tokens-*.json")):  # something would be lost
             raise SpecError(
                 f"{part}: holds an unfinished preparation {_difference(before, data)}; choose"
                 " another folder, or give --anew to throw it away"
             )
+        write_json(path, data)
 
     def order(self, piece: Piece, folder: Path) -> dict[str, Any]:
         return {

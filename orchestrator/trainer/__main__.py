@@ -31,16 +31,19 @@ def main() -> None:
             return
         # Everything below is imported only now: until attach() a notice would kill this process.
         from orchestrator.spec.train import check_batch, load_train, with_overrides
+        from orchestrator.trainer.keys import in_job_file
 
         spec = with_overrides(load_train(Path(sys.argv[1])), run.env.run.overrides)
-        check_batch(spec, run.env.world_size)
+        with in_job_file():
+            check_batch(spec, run.env.world_size)
         prepare_environment()
         from orchestrator.trainer.lean import import_transformers
 
         import_transformers()
         from orchestrator.trainer.loop import train
 
-        train(run, spec)
+        with in_job_file():
+            train(run, spec)
         sys.stdout.flush()
         sys.stderr.flush()
         # gloo's threads now and then abort an interpreter that takes itself apart.

@@ -140,17 +140,21 @@ def join(rows: Sequence[TokenRow], weights: Sequence[float | None]) -> Corpus:
     return Joined(tuple(rows), tuple(weight for weight in weights if weight is not None))
 
 
-def open_corpus(patterns: tuple[str, ...], *, seq_len: int) -> TokenRow:
+def open_corpus(
+    patterns: tuple[str, ...], *, seq_len: int, key: str = "data.text_files"
+) -> TokenRow:
     """Return the text that ``patterns`` (files, folders or globs) name, as bytes.
+
+    ``key`` is where they stand in the job file.
 
     Raises:
         SpecError: They name no file, or the text is too short for one sample.
     """
-    paths = find_files(patterns)
+    paths = find_files(patterns, key=key)
     try:
         files = tuple(TokenFile(path=path, tokens=path.stat().st_size) for path in paths)
     except OSError as problem:
-        raise SpecError(f"data.text_files: cannot be read: {problem}") from None
+        raise SpecError(f"{key}: cannot be read: {problem}") from None
     row = TokenRow(
         files=files,
         starts=starts_of(files),
@@ -159,7 +163,7 @@ def open_corpus(patterns: tuple[str, ...], *, seq_len: int) -> TokenRow:
         content="",
         sources=tuple(paths),
     )
-    _long_enough(row, f"data.text_files: {int(row.starts[-1]):,} bytes in {len(files)} files")
+    _long_enough(row, f"{key}: {int(row.starts[-1]):,} bytes in {len(files)} files")
     return replace(row, content=row.sampled())
 
 

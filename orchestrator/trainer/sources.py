@@ -26,6 +26,7 @@ from orchestrator.tokens.finding import Kind, changed, find_folders, signature
 from orchestrator.tokens.index import Index, Input, read_index
 from orchestrator.tokens.preparing import Progress, Request, inputs_of, prepare
 from orchestrator.trainer.corpus import Corpus, join, open_corpus, open_shards
+from orchestrator.trainer.keys import under
 from orchestrator.trainer.metrics import Console
 from orchestrator.trainer.row import TokenRow
 from orchestrator.trainer.world import World
@@ -61,8 +62,8 @@ def open_data(
         NoticeError: All ranks are to stop.
     """
     opener = _Opener(run, spec, world, console)
-    corpus = opener.open(spec.data, "train")
-    held_out = None if spec.eval is None else opener.open(spec.eval, "eval")
+    corpus = opener.open(spec.data, "train", key="data")
+    held_out = None if spec.eval is None else opener.open(spec.eval, "eval", key="eval")
     for note in notes(spec, corpus):
         console.say(f"note: {note}")
     return corpus, held_out
@@ -72,32 +73,37 @@ class _Opener:
     def __init__(self, run: Run, spec: TrainSpec, world: World, console: Console) -> None:
         self._run, self._spec, self._world, self._console = run, spec, world, console
 
-    def open(self, sources: SourcesSpec, name: str) -> Corpus:
+    def open(self, sources: SourcesSpec, name: str, *, key: str) -> Corpus:
+        """Return the corpus of what stands under ``key``."""
         rows = []
         for number, source in enumerate(sources.each()):
-            rows += list(self._rows(source, f"{name}-{number}"))
+            own = f"{key}.sources.{number}" if sources.sources else key
+            rows += list(self._rows(source, f"{name}-{number}", key=own))
         return join(rows, [one.weight for one in sources.sources])
 
-    def _rows(self, source: SourceSpec, name: str) -> Iterator[TokenRow]:
+    def _rows(self, source: SourceSpec, name: str, *, key: str) -> Iterator[TokenRow]:
         length, first = self._spec.data.seq_len, self._world.rank == 0
+        kind = f"{key}.{source.kind}"
         if source.kind == "shards":
-            for folder in find_folders(source.paths):
-                yield open_shards(folder, seq_len=length, check=first)
+            for folder in find_folders(source.paths, key=kind):
+                with under(kind):
+                    yield open_shards(folder, seq_len=length, check=first)
         elif source.kind == "text_files" and self._spec.tokenizer == BYTES:
-            yield open_corpus(source.paths, seq_len=length)
+            yield open_corpus(source.paths, seq_len=length, key=kind)
         else:
             folder = self._run.env.run.data / name
-            self._make(source, folder)
-            yield open_shards(folder, seq_len=length, check=first)
+            self._make(source, folder, key=kind)
+            with under(kind):
+                yield open_shards(folder, seq_len=length, check=first)
 
-    def _make(self, source: SourceSpec, folder: Path) -> None:
+    def _make(self, source: SourceSpec, folder: Path, *, key: str) -> None:
         request = Request(
             kind=cast(Kind, source.kind),
             paths=source.paths,
             field=source.field,
             tokenizer=self._spec.tokenizer,
         )
-        work = _Work(request, folder) if self._world.rank == 0 else None
+        work = _Work(request, folder, key) if self._world.rank == 0 else None
         with self._run.busy("preparing data", limit_s=_LIMIT_S):
             self._wait(work)
 
@@ -127,8 +133,8 @@ class _Opener:
 class _Work:
     """Makes shards in a thread of rank 0, by way of worker processes."""
 
-    def __init__(self, request: Request, folder: Path) -> None:
-        self._request, self._folder = request, folder
+    def __init__(self, request: Request, folder: Path, key: str) -> None:
+        self._request, self._folder, self._key = request, folder, key
         self._stop = threading.Event()
         self._problem = ""
         self._progress: Progress | None = None
@@ -138,19 +144,20 @@ class _Work:
 
     def _run(self) -> None:
         try:
-            self._make()
+            with under(self._key):
+                self._make()
         except FsdpqError as problem:
-            text = str(problem)
-            self._problem = text if text.startswith("data.") else f"data: {text}"
+            text = str(problem)  # the workers know of a tokenizer, and not where it is named
+            self._problem = text.replace(f"{self._key}: tokenizer:", "data.tokenizer:", 1)
         except Exception as problem:
             # Whatever it is, the other ranks must hear of it.
-            self._problem = f"data: cannot be made ready: {problem!r}"
+            self._problem = f"{self._key}: cannot be made ready: {problem!r}"
 
     def _make(self) -> None:
         with contextlib.suppress(OSError):
             self._folder.parent.mkdir(mode=0o700, exist_ok=True)
         if self._folder.exists():
-            _check_unchanged(read_index(self._folder), self._request)
+            _check_unchanged(read_index(self._folder), self._request, key=self._key)
             return
         prepare(
             self._request,
@@ -159,8 +166,9 @@ class _Work:
             python=sys.executable,
             tell=self._note,
             stop=self._stop.is_set,
-            key=f"data.{self._request.kind}",
+            key=self._key,
             patience_s=_PATIENCE_S,
+            own=True,
         )
 
     def _note(self, progress: Progress) -> None:
@@ -182,8 +190,8 @@ class _Work:
         return f"making token shards in {self._folder}: {share:.0%}"
 
 
-def _check_unchanged(index: Index, request: Request) -> None:
-    if problem := changed(index.inputs, inputs_of(request, key=f"data.{request.kind}")):
+def _check_unchanged(index: Index, request: Request, *, key: str) -> None:
+    if problem := changed(index.inputs, inputs_of(request, key=key)):
         raise SpecError(
             f"{problem} since the run began; samples would be repeated or left out. Bring the old"
             " one back, or start a new run"

@@ -105,7 +105,7 @@ def test_made_once_and_then_watched(world: World, tmp_path: Path, lines: Path) -
     with lines.open("a") as file:
         file.write('{"text": "more"}\n')
     with pytest.raises(
-        SpecError, match=r"data: .*lines\.jsonl has .* since the run began; samples"
+        SpecError, match=r"data\.sources\.0\.jsonl: .*lines\.jsonl has .* since the run began; samples"
     ):
         opened(world, tmp_path, **data)
 
@@ -113,11 +113,11 @@ def test_made_once_and_then_watched(world: World, tmp_path: Path, lines: Path) -
 def test_bad_sources_are_one_message(world: World, tmp_path: Path, lines: Path) -> None:
     with lines.open("a") as file:
         file.write('{"text": "torn')
-    with pytest.raises(SpecError, match=rf"^data: {lines}, line 51: the last line is torn"):
+    with pytest.raises(SpecError, match=rf"^data\.jsonl: {lines}, line 51: the last line is torn"):
         opened(world, tmp_path, jsonl=[str(lines)])
     with pytest.raises(SpecError, match=r"^data\.jsonl: nothing matches /nowhere"):
         opened(world, tmp_path, jsonl=["/nowhere"])
-    with pytest.raises(SpecError, match=r"^data: tokenizer: /nowhere holds none"):
+    with pytest.raises(SpecError, match=r"^data\.tokenizer: /nowhere holds none"):
         opened(world, tmp_path, text_files=[str(lines)], tokenizer="/nowhere")
 
 

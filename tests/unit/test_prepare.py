@@ -141,6 +141,30 @@ def test_an_unfinished_one_of_something_else(tmp_path: Path) -> None:
     assert make(tmp_path / "a.jsonl", out, anew=True).documents == 200
 
 
+@pytest.mark.parametrize("plan", [None, "torn"])
+def test_in_a_folder_of_ones_own_it_is_thrown_away(tmp_path: Path, plan: str | None) -> None:
+    write_lines(tmp_path / "a.jsonl")
+    out, part = tmp_path / "out", tmp_path / "out.part"
+    with pytest.raises(StoppedError):
+        make(tmp_path / "a.jsonl", out, stop=lambda: any(part.glob("tokens-*.json")))
+    write_lines(tmp_path / "a.jsonl", 200)
+    if plan is not None:
+        (part / "plan.json").write_text(plan)
+    assert make(tmp_path / "a.jsonl", out, own=True).documents == 200
+
+
+def test_in_a_folder_of_ones_own_it_goes_on(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl")
+    out, part = tmp_path / "out", tmp_path / "out.part"
+    with pytest.raises(StoppedError):
+        make(tmp_path / "a.jsonl", out, stop=lambda: any(part.glob("tokens-*.json")))
+    whole = [path.with_suffix(".bin") for path in part.glob("tokens-*.json")]
+    made = {path.name: path.stat().st_mtime_ns for path in whole}
+    make(tmp_path / "a.jsonl", out, own=True)
+    assert made
+    assert made.items() <= {p.name: p.stat().st_mtime_ns for p in out.iterdir()}.items()
+
+
 def test_bad_lines_stop_it_or_are_counted(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", 100)
     with (tmp_path / "a.jsonl").open("a") as file:
