@@ -105,7 +105,8 @@ def test_made_once_and_then_watched(world: World, tmp_path: Path, lines: Path) -
     with lines.open("a") as file:
         file.write('{"text": "more"}\n')
     with pytest.raises(
-        SpecError, match=r"data\.sources\.0\.jsonl: .*lines\.jsonl has .* since the run began; samples"
+        SpecError,
+        match=r"data\.sources\.0\.jsonl: .*lines\.jsonl has .* since the run began; samples",
     ):
         opened(world, tmp_path, **data)
 
