@@ -18,6 +18,8 @@ from orchestrator.errors import RunError
 MARK = "fsdpq_export.json"
 # What rename(2) says of a directory whose new name is taken; an empty directory it replaces.
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 @contextmanager
@@ -30,27 +32,51 @@ def new_folder(target: Path, *, force: bool, needed: int) -> Iterator[Path]:
         needed: How many bytes will be written.
 
     Raises:
-        RunError: The target is in the way, or there is no room.
-        OSError: The file system refuses.
+        RunError: The target is in the way, there is no room, or it cannot be written there.
+        OSError: The file system refuses something else.
     """
     check_target(target, force=force)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(target)
+    with _told(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(target)
+        _check_room(target, needed)
+        draft = target.with_name(_name(target, "partial"))
+        draft.mkdir()
+        try:
+            yield draft
+            _sync(draft)
+            _put(draft, target, force=force)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+
+
+def _check_room(target: Path, needed: int) -> None:
     free = shutil.disk_usage(target.parent).free
     if needed > free:
         raise RunError(
             f"{target.parent}: the export takes {needed / 2**30:.2f} GiB, and there are"
             f" {free / 2**30:.2f} GiB free"
         )
-    draft = target.with_name(_name(target, "partial"))
-    draft.mkdir()
+
+
+@contextmanager
+def _told(target: Path) -> Iterator[None]:
+    """Say of what cannot be written in here that it is the export, and what to do."""
     try:
-        yield draft
-        _sync(draft)
-        _put(draft, target, force=force)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
+        yield
+    except OSError as problem:
+        beside = str(problem.filename or "").startswith(str(target.parent))
+        if problem.errno in _FULL:
+            advice = "make room there"
+        elif problem.errno in _REFUSED and beside:
+            advice = "check its rights and that it is not mounted read-only"
+        else:
+            raise
+        raise RunError(
+            f"{target}: the export cannot be written: {problem.strerror}; {advice}, or name"
+            " another directory. Nothing is left behind"
+        ) from None
 
 
 def check_target(target: Path, *, force: bool) -> None:

@@ -6,6 +6,7 @@ there, `index.json` is written and the folder renamed to `OUT`. Pieces, and so s
 for any number of workers.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -183,6 +184,7 @@ def _there(out: Path, request: Request, inputs: Sequence[Input]) -> Index:
         raise SpecError(
             f"{out}: was made with another {asked}; choose another folder, or remove it"
         )
+    _tidy(out)  # whoever made it may have been killed before
     return index
 
 
@@ -374,12 +376,14 @@ def _publish(index: Index, part: Path, out: Path) -> Index:
     except OSError as problem:
         raise SpecError(f"{out}: cannot be made from {part}: {problem.strerror}") from None
     sync_directory(out.parent)
-    _tidy(out, {NAME, *(entry.file for entry in index.shards)})
+    _tidy(out, beside={NAME, *(entry.file for entry in index.shards)})
     return index
 
 
-def _tidy(out: Path, kept: set[str]) -> None:
-    """Remove what only the preparation needed."""
+def _tidy(out: Path, *, beside: set[str] | None = None) -> None:
+    """Remove what only the preparation needed: all ``beside`` these names, or what surely is it."""
     for path in out.iterdir():
-        if path.name not in kept:
-            path.unlink(missing_ok=True)
+        of_it = path.name in (LOCK, _PLAN) or path.match("tokens-*.json")
+        if of_it if beside is None else path.name not in beside:
+            with contextlib.suppress(OSError):  # shards may well lie where nobody may write
+                path.unlink()

@@ -1,5 +1,6 @@
 """The directory of an export: whole or not there, and nothing else is lost for it."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -19,6 +20,31 @@ def write(target: Path, text: str, *, force: bool = False, meanwhile: Path | Non
         (draft / "weights").write_text(text)
         if meanwhile is not None:
             meanwhile.rename(target)
+
+
+@pytest.mark.parametrize(
+    ("problem", "text"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device; make room"),
+        (OSError(errno.EROFS, "Read-only file system", "{}"), "Read-only file system; check its"),
+    ],
+)
+def test_what_cannot_be_written_is_told(tmp_path: Path, problem: OSError, text: str) -> None:
+    if problem.filename:
+        problem.filename = str(tmp_path / ".out.partial")
+    target = tmp_path / "out"
+    with (
+        pytest.raises(RunError, match=f"{target}: the export cannot be written: {text}"),
+        new_folder(target, force=False, needed=0),
+    ):
+        raise problem
+    assert names(tmp_path) == []
+
+
+def test_what_cannot_be_read_is_not_taken_for_that(tmp_path: Path) -> None:
+    problem = OSError(errno.EACCES, "Permission denied", "/of/the/checkpoint")
+    with pytest.raises(PermissionError), new_folder(tmp_path / "out", force=False, needed=0):
+        raise problem
 
 
 def names(path: Path) -> list[str]:

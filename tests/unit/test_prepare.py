@@ -165,6 +165,17 @@ def test_in_a_folder_of_ones_own_it_goes_on(tmp_path: Path) -> None:
     assert made.items() <= {p.name: p.stat().st_mtime_ns for p in out.iterdir()}.items()
 
 
+def test_what_a_killed_one_left_in_a_finished_folder_goes(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl")
+    out = tmp_path / "out"
+    make(tmp_path / "a.jsonl", out)
+    whole = {path.name for path in out.iterdir()}
+    for name in ("lock", "plan.json", "tokens-00001.json", "of-a-user.json"):
+        (out / name).write_text("{}")
+    make(tmp_path / "a.jsonl", out)
+    assert {path.name for path in out.iterdir()} == {*whole, "of-a-user.json"}
+
+
 def test_bad_lines_stop_it_or_are_counted(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", 100)
     with (tmp_path / "a.jsonl").open("a") as file:
