@@ -31,15 +31,14 @@ def main() -> None:
             return
         # Everything below is imported only now: until attach() a notice would kill this process.
         from orchestrator.spec.train import check_batch, load_train, with_overrides
-        from orchestrator.trainer.keys import in_job_file
 
         spec = with_overrides(load_train(Path(sys.argv[1])), run.env.run.overrides)
-        with in_job_file():
-            check_batch(spec, run.env.world_size)
+        check_batch(spec, run.env.world_size)
         prepare_environment()
         from orchestrator.trainer.lean import import_transformers
 
         import_transformers()
+        from orchestrator.trainer.keys import in_job_file
         from orchestrator.trainer.loop import train
 
         with in_job_file():

@@ -24,7 +24,7 @@ def mesh_shape(spec: TrainSpec, world_size: int) -> tuple[int, int]:
     replicate, shard = _sizes(spec.mesh, world_size)
     if replicate * shard != world_size:
         raise SpecError(
-            f"mesh: {replicate} replicas x {shard} shards = {replicate * shard} ranks, but the job"
+            f"train.mesh: {replicate} replicas x {shard} shards = {replicate * shard} ranks, but the job"
             f" has {world_size}; leave mesh.shard out to let it follow the number of ranks"
         )
     return replicate, shard
@@ -34,7 +34,7 @@ def _sizes(mesh: MeshSpec, world_size: int) -> tuple[int, int]:
     if mesh.replicate != "auto":
         return mesh.replicate, mesh.shard or max(world_size // mesh.replicate, 1)
     if mesh.shard is None:  # fsdpq settles it from the GPUs of a node before it writes train.json
-        raise SpecError("mesh: replicate: auto needs a size for the shard groups; add shard")
+        raise SpecError("train.mesh: replicate: auto needs a size for the shard groups; add shard")
     return max(world_size // mesh.shard, 1), mesh.shard
 
 
@@ -51,7 +51,7 @@ def check_batch(spec: TrainSpec, world_size: int) -> int:
         below = spec.global_batch // at_once * at_once
         near = [str(size) for size in (below, below + at_once) if size]
         raise SpecError(
-            f"global_batch {spec.global_batch} cannot be shared out: micro_batch {spec.micro_batch}"
+            f"train.global_batch {spec.global_batch} cannot be shared out: micro_batch {spec.micro_batch}"
             f" x {world_size} ranks take {at_once} sequences at once. Use global_batch"
             f" {' or '.join(near)}, or another micro_batch"
         )
