@@ -24,8 +24,8 @@ def mesh_shape(spec: TrainSpec, world_size: int) -> tuple[int, int]:
     replicate, shard = _sizes(spec.mesh, world_size)
     if replicate * shard != world_size:
         raise SpecError(
-            f"train.mesh: {replicate} replicas x {shard} shards = {replicate * shard} ranks, but the job"
-            f" has {world_size}; leave mesh.shard out to let it follow the number of ranks"
+            f"train.mesh: {replicate} replicas x {shard} shards = {replicate * shard} ranks, but"
+            f" the job has {world_size}; leave mesh.shard out to let it follow the number of ranks"
         )
     return replicate, shard
 
@@ -51,8 +51,8 @@ def check_batch(spec: TrainSpec, world_size: int) -> int:
         below = spec.global_batch // at_once * at_once
         near = [str(size) for size in (below, below + at_once) if size]
         raise SpecError(
-            f"train.global_batch {spec.global_batch} cannot be shared out: micro_batch {spec.micro_batch}"
-            f" x {world_size} ranks take {at_once} sequences at once. Use global_batch"
-            f" {' or '.join(near)}, or another micro_batch"
+            f"train.global_batch {spec.global_batch} cannot be shared out: micro_batch"
+            f" {spec.micro_batch} x {world_size} ranks take {at_once} sequences at once. Use"
+            f" global_batch {' or '.join(near)}, or another micro_batch"
         )
     return spec.global_batch // at_once
