@@ -6,6 +6,7 @@ model of this kind exists is for transformers to say, which a login node need no
 
 import json
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,26 @@ Config = Mapping[str, Any]
 
 # Tokens of text without a tokenizer are its bytes.
 _BYTES = 256
+# What most families have; too short a name would be like many others.
+_KEYS = frozenset(
+    {
+        "attention_dropout",
+        "hidden_act",
+        "hidden_size",
+        "intermediate_size",
+        "max_position_embeddings",
+        "num_attention_heads",
+        "num_hidden_layers",
+        "num_key_value_heads",
+        "rms_norm_eps",
+        "rope_theta",
+        "sliding_window",
+        "tie_word_embeddings",
+        "vocab_size",
+    }
+)
+# All keys of configurations in transformers 5.24 that look like one of these and are not.
+_ALIKE = frozenset({"hidden_sizes", "num_position_embeddings", "sliding_windows"})
 # Families without a width of heads of their own: it is hidden_size over num_attention_heads.
 _DIVIDED = frozenset(
     {"gpt2", "granite", "llama", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "starcoder2"}
@@ -27,6 +48,7 @@ def of_model(train: TrainSpec) -> Iterator[str]:
     """Yield a sentence on each mistake, for people."""
     path = train.model.path
     if path is None:
+        yield from _of_keys(train.model.config or {})
         yield from of_config(train.model.config or {}, train)
         return
     folder = Path(path)
@@ -55,6 +77,17 @@ def of_config(config: Config, train: TrainSpec) -> Iterator[str]:
     yield from _of_vocabulary(sizes, train)
     yield from _of_positions(sizes, train)
     yield from _of_heads(sizes)
+
+
+def _of_keys(config: Config) -> Iterator[str]:
+    """Yield keys that are most likely mistyped: transformers keeps what it does not know, unused.
+
+    One letter more, less or other; longer names that end alike are keys of some family.
+    """
+    for key in sorted(config.keys() - _KEYS - _ALIKE):
+        near = get_close_matches(key, _KEYS, n=1, cutoff=0.85)
+        if near and abs(len(near[0]) - len(key)) <= 1:
+            yield f"train.model.config: is {key} meant to be {near[0]}? An unknown key does nothing"
 
 
 def _of_vocabulary(config: Config, train: TrainSpec) -> Iterator[str]:

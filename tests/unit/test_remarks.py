@@ -177,6 +177,22 @@ def test_sizes_that_fit_or_are_for_transformers_to_judge(
     assert list(of_config({**LLAMA, **config}, train(here))) == []
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("hiden_size", "hidden_size"), ("num_hidden_layer", "num_hidden_layers")],
+)
+def test_a_mistyped_key_of_a_configuration(here: Path, key: str, meant: str) -> None:
+    (found,) = notes(here, model={"config": {**LLAMA, key: 64}})
+    assert found.startswith(f"train.model.config: is {key} meant to be {meant}?")
+
+
+@pytest.mark.parametrize(
+    "key", ["moe_intermediate_size", "hidden_sizes", "mlp_hidden_size", "head_dim", "n_layer"]
+)
+def test_keys_of_other_families_are_none(here: Path, key: str) -> None:
+    assert notes(here, model={"config": {**LLAMA, key: 64}}) == []
+
+
 def test_a_small_vocabulary_is_well_where_tokens_are_no_bytes(here: Path) -> None:
     other = train(here, data={"text_files": ["a.txt"], "seq_len": 8, "tokenizer": "t"})
     assert list(of_config({**LLAMA, "vocab_size": 99}, other)) == []
