@@ -126,6 +126,10 @@ def _loop(
     meter = Meter.of(training.model, spec, training.world)
     first = state.step
     notice = _notice(run, spec)
+    if notice is None and evaluator is not None and state.eval_owed:
+        _make_up(run, spec, evaluator, console, log)
+        startup.mark("evaluation")
+        notice = _notice(run, spec)
     ranks: dict[str, Any] = {}
     ended = time.perf_counter()
     while notice is None and state.step < spec.steps:
@@ -155,7 +159,17 @@ def _loop(
         ranks = summary(run.own_s, step=state.step)
         if notice is None and state.step < spec.steps and saver.due():
             saver.save_soon(reason="interval")
-    return notice if state.step < spec.steps else None
+    # What is still to be measured after the last step is left to the next attempt.
+    return notice if state.step < spec.steps or state.eval_owed else None
+
+
+def _make_up(
+    run: Run, spec: TrainSpec, evaluator: Evaluator, console: Console, log: MetricsLog | None
+) -> None:
+    """Measure what the attempt before had to leave out, with the same weights. Collective."""
+    found = _evaluate(run, spec, evaluator, console)
+    if log and found:
+        log.add(found["eval"]["step"], **found)
 
 
 def _evaluate(run: Run, spec: TrainSpec, evaluator: Evaluator, console: Console) -> dict[str, Any]:

@@ -13,6 +13,8 @@ long, and what the median is (see pace.py for what that is and is not).
 
 A killed attempt may have logged steps after its last checkpoint; they are trained and logged again,
 so the same step can stand here twice, under two attempts. The later attempt is the true one.
+Where a notice cut a validation short, the next attempt makes up for it before its first step and
+writes the line of that step once more, as it was and with `eval`.
 """
 
 import json
@@ -22,6 +24,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+_TAIL = 1 << 20
 
 
 def finite(number: float) -> float | None:
@@ -40,6 +44,26 @@ class MetricsLog:
     def write(self, **values: Any) -> None:
         """Append one line. Floats read back bit for bit."""
         os.write(self._file, (json.dumps(values) + "\n").encode())
+
+    def add(self, step: int, **values: Any) -> None:
+        """Append the line of ``step`` once more, with ``values``; nothing if it is far back.
+
+        It keeps its attempt, for none has done the step again, and took no time.
+        """
+        size = os.fstat(self._file).st_size
+        tail = os.pread(self._file, _TAIL, max(0, size - _TAIL)).splitlines()
+        for line in map(_parsed, reversed(tail)):
+            if line.get("step") == step:
+                self.write(**{**line, "step_s": 0.0, "blocked_s": 0.0, **values})
+                return
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:  # the first one was cut
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _ends_with_newline(file: int) -> bool:

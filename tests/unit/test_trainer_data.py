@@ -174,3 +174,19 @@ def test_half_a_line_does_not_spoil_the_next(tmp_path: Path) -> None:
     lines = path.read_text().splitlines()
     assert json.loads(lines[0])["loss"] == 0.1 + 0.2
     assert json.loads(lines[2]) == {"step": 2, "loss": 1e-300}
+
+
+def test_a_line_is_written_once_more(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    log = MetricsLog(path)
+    for step in (1, 2):
+        log.write(attempt=1, step=step, loss=0.1 * step, step_s=2.0, blocked_s=1.0)
+    with path.open("a") as file:
+        file.write('{"torn\n5\n')
+    log.add(1, eval={"loss": 3.0})
+    log.add(7, eval={"loss": 4.0})
+    lines = path.read_text().splitlines()
+    assert len(lines) == 5
+    assert json.loads(lines[-1]) == {
+        "attempt": 1, "step": 1, "loss": 0.1, "step_s": 0.0, "blocked_s": 0.0, "eval": {"loss": 3.0}
+    }  # fmt: skip
