@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from orchestrator.beat import RESUMING, SAVING
 from orchestrator.checkpoint import Checkpoint, FileEntry, newest_complete
 from orchestrator.checkpoint.durable import write_json
 from orchestrator.checkpoint.interval import MAX_INTERVAL_S, MTBF_S
 from orchestrator.errors import CheckpointError, RunError
-from orchestrator.limits import Limits
+from orchestrator.rundir.beat import RESUMING, SAVING
+from orchestrator.rundir.limits import Limits
 from orchestrator.runtime import resuming
 from orchestrator.runtime.ahead import Ahead
 from orchestrator.runtime.alone import Agreement, Alone
