@@ -7,7 +7,6 @@ them: each by one rank, as DCP's plan passes through rank 0.
 """
 
 import contextlib
-import hashlib
 import io
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.futures import Future
 
 from orchestrator.checkpoint import Checkpoint, Manifest, damage, read_manifest
+from orchestrator.checkpoint.hashing import hash_file
 from orchestrator.errors import CheckpointError
 from orchestrator.trainer.copying import tell
 from orchestrator.trainer.local_copy import LocalCopy
@@ -55,12 +55,18 @@ def _held(local: LocalCopy, checkpoint: Checkpoint) -> frozenset[str]:
 class Copies:
     """The copies of the files of one checkpoint that this rank has found to be right.
 
-    Without a ``local`` folder there are none.
+    Without a ``local`` folder there are none. ``digest`` hashes an open file.
     """
 
-    def __init__(self, local: LocalCopy | None, checkpoint: Checkpoint) -> None:
+    def __init__(
+        self,
+        local: LocalCopy | None,
+        checkpoint: Checkpoint,
+        digest: Callable[[IO[bytes]], str] = lambda file: hash_file(file).sha256,
+    ) -> None:
         self.checkpoint = checkpoint
         self.local = local
+        self._digest = digest
         self._known: dict[str, IO[bytes] | None] = {}
 
     @cached_property
@@ -102,13 +108,19 @@ class Copies:
         if entry is None or self.local is None:
             return None
         found = self.local.find(step, name, size=entry.size)
-        right = next((file for file in found if _digest(file) == entry.sha256), None)
+        right = next((file for file in found if self._is(file, entry.sha256)), None)
         for file in found:
             if file is not right:
                 file.close()
         if found and right is None:
             tell(f"the local copy of {name} of step {step} is not what was published")
         return right
+
+    def _is(self, file: IO[bytes], sha256: str) -> bool:
+        try:
+            return self._digest(file) == sha256
+        except OSError:
+            return False
 
 
 class CopyReader(FileSystemReader):
@@ -200,11 +212,3 @@ class _CopiesFirst(FileSystem):
 def _is_object(item: ReadItem) -> bool:
     """Return whether ``item`` is no tensor; those are put into one tree of dicts, so in turn."""
     return item.type == LoadItemType.BYTE_IO
-
-
-def _digest(file: IO[bytes]) -> str:
-    try:
-        file.seek(0)
-        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
-    except OSError:
-        return ""
