@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from orchestrator.cause import Cause
 from orchestrator.fabric import hosts as by_host
 from orchestrator.fabric.clues import SETUP, Clue
 from orchestrator.fabric.hosts import Host
@@ -27,6 +26,7 @@ from orchestrator.fabric.reasons import (
     other_provider,
     sockets,
 )
+from orchestrator.rundir.cause import Cause
 
 Word = Literal["ok", "degraded", "no_gdr", "socket_fallback", "failed", "unknown"]
 # Verdicts on a network that works and is not what it should be.

@@ -5,16 +5,18 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
-from orchestrator.beat import RESUMING, SAVING
 from orchestrator.checkpoint import Checkpoint, FileEntry, newest_complete
 from orchestrator.checkpoint.durable import write_json
 from orchestrator.checkpoint.interval import MAX_INTERVAL_S, MTBF_S
 from orchestrator.errors import CheckpointError, RunError
-from orchestrator.limits import Limits
+from orchestrator.rundir.beat import RESUMING, SAVING
+from orchestrator.rundir.limits import Limits
 from orchestrator.runtime import resuming
+from orchestrator.runtime.ahead import Ahead, Copies, no_copies
 from orchestrator.runtime.alone import Agreement, Alone
 from orchestrator.runtime.background import Job, Wish
 from orchestrator.runtime.environment import Environment, read_environment
@@ -102,8 +104,7 @@ class Run:
         self._first_step: int | None = None
         self._saves = Saves(env)
         self._logbook, self._clock = Logbook(env), StepClock()
-        self._verify: resuming.Verify = "full"
-        self._held: resuming.Held | None = None
+        self._ahead, self._look = Ahead(), resuming.Look()
         self._quarantined: list[resuming.SetAside] = []
         self._rejected: list[tuple[Checkpoint, str]] = []
         self._beat_at = self._marks_at = float("-inf")
@@ -137,6 +138,22 @@ class Run:
 
     # -- resuming ------------------------------------------------------------------------------
 
+    def verify_ahead(self, copies: Copies = no_copies) -> None:
+        """Begin to verify, in a process of its own, what `resume` will most likely choose.
+
+        Call it before the imports of torch and the like, so that both take place at once.
+        ``copies`` says which files this node has elsewhere; whoever loads those asks `digest_of`.
+        """
+        self._ahead.begin(self.env, copies)
+
+    def digest_of(self, file: IO[bytes]) -> str:
+        """Return the SHA-256 of an open file in hexadecimal digits, hashed ahead or now.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        return self._ahead.digest_of(file)
+
     def resume(
         self,
         *,
@@ -158,14 +175,19 @@ class Run:
         Raises:
             CheckpointError: There should be a usable checkpoint, and there is none.
         """
-        self._verify, self._held = verify, held
+        self._look = resuming.Look(verify, held)
         ranks = self._agreement()
         with self.busy(RESUMING):
+            if verify == "full":
+                self._ahead.wait()
+            else:
+                self._ahead.give_up()
             if ranks is None and self.env.rank != 0:
                 with self._pulse.waiting():
                     chosen = resuming.wait_for_resume(self.env, timeout_s=_RESUME_WAIT_S)
             else:
-                choice = resuming.choose(ranks or Alone(), self.env, verify=verify, held=held)
+                look = replace(self._look, digest=self._ahead.digest)
+                choice = resuming.choose(ranks or Alone(), self.env, look)
                 chosen = self._settle(choice, required=required)
             return self._start_from(chosen)
 
@@ -182,9 +204,7 @@ class Run:
         self._rejected.append((checkpoint, reason))
         ranks = self._need_ranks("reject")
         with self.busy(RESUMING):
-            choice = resuming.choose(
-                ranks, self.env, verify=self._verify, before=checkpoint.step, held=self._held
-            )
+            choice = resuming.choose(ranks, self.env, self._look, before=checkpoint.step)
             chosen = self._settle(choice, required=True)
         self._start_from(chosen)
         assert chosen is not None  # _settle raises without one

@@ -19,7 +19,7 @@ from orchestrator.checkpoint import (
     published_name,
 )
 from orchestrator.errors import SpecError
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 from orchestrator.runtime.environment import read_environment
 from orchestrator.trainer import direct as direct_files
 from orchestrator.trainer import local_copy, room, step_copy
@@ -164,6 +164,16 @@ def test_ranks_that_do_not_speak_for_their_node(local: LocalCopy) -> None:
     assert silent is not None  # all ranks take part in the same collectives
     assert silent(published(local)) == frozenset()
     assert holder(None, first=True) is None
+
+
+def test_those_of_the_newest_attempt_are_opened_ahead(local: LocalCopy) -> None:
+    put(local, b"x" * len(DATA), attempt=2)
+    put(local)
+    put(local, b"short", name="__0_1.distcp")
+    checkpoint, right = published(local), FileEntry(len(DATA), "")
+    opened = local.open_all(checkpoint, {NAME: right, "__0_1.distcp": right, "gone": right})
+    assert {name: file.read() for name, file in opened.items()} == {NAME: DATA}
+    opened[NAME].close()
 
 
 def test_a_flipped_bit(local: LocalCopy, capsys: pytest.CaptureFixture[str]) -> None:
