@@ -11,10 +11,10 @@ from typing import Any
 from orchestrator.attempt import Network
 from orchestrator.checkpoint.durable import write_json
 from orchestrator.evidence.files import read_json
+from orchestrator.fabric.diagnosis import Diagnosis, broken
 from orchestrator.fabric.examine import Limits, examine
 from orchestrator.fabric.promise import Promise
 from orchestrator.fabric.sources import nccl_logs
-from orchestrator.fabric.verdict import Diagnosis, broken
 from orchestrator.layout import AttemptLayout
 
 # Some 200 kB a rank is what NCCL says of its start; a thousand ranks are not read to the end.
