@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -17,12 +17,9 @@ from typing import Any
 
 from orchestrator import __version__
 from orchestrator.checkpoint.durable import write_json
+from orchestrator.checkpoint.hashing import HASH_THREADS, sha256_of
 from orchestrator.checkpoint.names import MANIFEST, QUARANTINE_REASON
 from orchestrator.errors import CheckpointError
-
-# hashlib lets go of the interpreter lock, so threads do add up; more than a few only makes one
-# disk seek to and fro.
-_HASH_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,7 @@ def describe_files(directory: Path, names: Iterable[str]) -> dict[str, FileEntry
         OSError: A file cannot be read, or could not be written to disk.
     """
     ordered = sorted(names)
-    with ThreadPoolExecutor(_HASH_THREADS) as pool:
+    with ThreadPoolExecutor(HASH_THREADS) as pool:
         entries = pool.map(lambda name: _describe(directory / name), ordered)
         return dict(zip(ordered, entries, strict=True))
 
@@ -112,7 +109,12 @@ def _parse(data: Any) -> Manifest:
 
 
 def damage(
-    directory: Path, manifest: Manifest, *, hashes: bool, names: Sequence[str] | None = None
+    directory: Path,
+    manifest: Manifest,
+    *,
+    hashes: bool,
+    names: Sequence[str] | None = None,
+    digest: Callable[[Path], str] = sha256_of,
 ) -> str | None:
     """Return what is wrong with the files of ``manifest``, None if nothing is.
 
@@ -121,6 +123,7 @@ def damage(
         manifest: What they should be.
         hashes: Read them whole and compare the hashes too.
         names: Look only at these; all of them if None.
+        digest: What hashes a file; where it gives another hash, the file is hashed here.
     """
     ordered = sorted(manifest.files if names is None else names)
     for name in ordered:
@@ -128,8 +131,10 @@ def damage(
             return problem
     if not hashes:
         return None
-    with ThreadPoolExecutor(_HASH_THREADS) as pool:
-        checks = pool.map(lambda name: _wrong_hash(directory, name, manifest), ordered)
+    with ThreadPoolExecutor(HASH_THREADS) as pool:
+        checks = pool.map(
+            lambda name: _wrong_hash(directory / name, name, manifest.files[name], digest), ordered
+        )
         return next((problem for problem in checks if problem), None)
 
 
@@ -147,15 +152,14 @@ def _wrong_size(path: Path, name: str, entry: FileEntry) -> str | None:
     return None
 
 
-def _wrong_hash(directory: Path, name: str, manifest: Manifest) -> str | None:
+def _wrong_hash(
+    path: Path, name: str, entry: FileEntry, digest: Callable[[Path], str]
+) -> str | None:
     try:
-        with (directory / name).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        right = digest(path) == entry.sha256 or sha256_of(path) == entry.sha256
     except OSError as problem:
         return f"{name} cannot be read: {problem.strerror}"
-    if digest == manifest.files[name].sha256:
-        return None
-    return f"{name} is not what was written: its hash differs"
+    return None if right else f"{name} is not what was written: its hash differs"
 
 
 def _raise(problem: OSError) -> None:

@@ -1,7 +1,10 @@
 """Where an attempt begins: the checkpoint that it goes on from, and those of no use to it."""
 
+from dataclasses import replace
+
 from orchestrator.checkpoint import Checkpoint
 from orchestrator.runtime import resuming
+from orchestrator.runtime.ahead import Ahead
 from orchestrator.runtime.alone import Agreement
 from orchestrator.runtime.environment import Environment
 
@@ -11,23 +14,33 @@ class Beginning:
 
     Attributes:
         step: Completed steps at the beginning; None before that is known.
-        verify: How much of a checkpoint is verified before it is chosen.
-        held: Says which files this rank has copies of elsewhere.
+        look: How closely a checkpoint is looked at before it is chosen.
     """
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: Environment, ahead: Ahead) -> None:
         self.step: int | None = None
-        self.verify: resuming.Verify = "full"
-        self.held: resuming.Held | None = None
-        self._env = env
+        self.look = resuming.Look()
+        self._env, self._ahead = env, ahead
         self._quarantined: list[resuming.SetAside] = []
         self._rejected: list[tuple[Checkpoint, str]] = []
 
-    def choose(self, ranks: Agreement, *, before: int | None = None) -> resuming.Choice:
-        """Return what rank 0 takes; of those older than step ``before``, if given. Collective."""
-        choice = resuming.choose(
-            ranks, self._env, verify=self.verify, before=before, held=self.held
-        )
+    def end_ahead(self) -> None:
+        """Wait for what is hashed ahead, or give it up where nobody needs it."""
+        if self.look.verify == "full":
+            self._ahead.wait()
+        else:
+            self._ahead.give_up()
+
+    def newest(self, ranks: Agreement) -> resuming.Choice:
+        """Return what rank 0 takes of all checkpoints. Collective."""
+        look = replace(self.look, digest=self._ahead.digest)
+        return self._note(resuming.choose(ranks, self._env, look))
+
+    def older(self, ranks: Agreement, *, before: int) -> resuming.Choice:
+        """Return what rank 0 takes of those older than step ``before``. Collective."""
+        return self._note(resuming.choose(ranks, self._env, self.look, before=before))
+
+    def _note(self, choice: resuming.Choice) -> resuming.Choice:
         self._quarantined += choice.quarantined
         return choice
 

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.checkpoint import (
@@ -20,7 +21,9 @@ from orchestrator.checkpoint import (
     read_manifest,
 )
 from orchestrator.checkpoint.durable import write_json
+from orchestrator.checkpoint.hashing import sha256_of
 from orchestrator.checkpoint.names import MANIFEST
+from orchestrator.checkpoint.shares import share_of
 from orchestrator.errors import CheckpointError, FsdpqError
 from orchestrator.runtime.alone import Agreement
 from orchestrator.runtime.environment import Environment
@@ -30,6 +33,7 @@ from orchestrator.runtime.waiting import VISIBLE_S, wait_for
 Verify = Literal["full", "size"]
 # Which files of a checkpoint this rank, when it loads, will read elsewhere and verify by itself.
 Held = Callable[[Checkpoint], Collection[str]]
+Digest = Callable[[Path], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,21 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """How closely a rank looks at a checkpoint.
+
+    Attributes:
+        verify: Compare the hashes too, or the lengths alone.
+        held: What this rank leaves unverified now; on all ranks or on none.
+        digest: What hashes a file.
+    """
+
+    verify: Verify = "full"
+    held: Held | None = None
+    digest: Digest = sha256_of
+
+
+@dataclass(frozen=True, slots=True)
 class _Message:
     """From rank 0 to the others: verify your share of this, or this is the end of it."""
 
@@ -60,26 +79,19 @@ class _Message:
     error: str = ""
 
 
-def choose(
-    ranks: Agreement,
-    env: Environment,
-    *,
-    verify: Verify,
-    before: int | None = None,
-    held: Held | None = None,
-) -> Choice:
+def choose(ranks: Agreement, env: Environment, look: Look, *, before: int | None = None) -> Choice:
     """Return the newest checkpoint that verifies, the same on all ranks; quarantines bad ones.
 
-    Files that some rank says are ``held`` are left `unverified`, but for their sizes.
+    Files that some rank says are held are left `unverified`, but for their sizes.
     Side effects on rank 0: renames checkpoints that are not what their manifest says.
 
     Raises:
         FsdpqError: The checkpoints cannot be listed, or a bad one cannot be renamed.
     """
     if ranks.rank != 0:
-        return _follow(ranks, held)
+        return _follow(ranks, look)
     try:
-        choice = _lead(ranks, env, verify=verify, before=before, held=held)
+        choice = _lead(ranks, env, look, before=before)
     except (FsdpqError, OSError) as problem:
         ranks.broadcast(_Message(error=str(problem)))
         raise
@@ -87,30 +99,23 @@ def choose(
     return choice
 
 
-def _lead(
-    ranks: Agreement,
-    env: Environment,
-    *,
-    verify: Verify,
-    before: int | None,
-    held: Held | None,
-) -> Choice:
+def _lead(ranks: Agreement, env: Environment, look: Look, *, before: int | None) -> Choice:
     history = has_history(env.checkpoints)
     quarantined: list[SetAside] = []
     for found in list_checkpoints(env.checkpoints):
         if before is not None and found.step >= before:
             continue
         reason = found.reason
-        if found.complete and verify == "full":
-            found = replace(found, unverified=_held_together(ranks, found, held))
-            reason = _verify_together(ranks, found) or ""
+        if found.complete and look.verify == "full":
+            found = replace(found, unverified=_held_together(ranks, found, look.held))
+            reason = _verify_together(ranks, found, look.digest) or ""
         if not reason:
             return Choice(found, quarantined, history)
         quarantined.append(set_aside(env, found, reason))
     return Choice(None, quarantined, history)
 
 
-def _follow(ranks: Agreement, held: Held | None) -> Choice:
+def _follow(ranks: Agreement, look: Look) -> Choice:
     while True:
         message: _Message = ranks.broadcast()
         if message.error:
@@ -118,9 +123,11 @@ def _follow(ranks: Agreement, held: Held | None) -> Choice:
         if message.choice is not None:
             return message.choice
         if message.held is not None:
-            ranks.gather(_held(message.held, held))
+            ranks.gather(_held(message.held, look.held))
         if message.verify is not None:
-            ranks.gather(_share_damage(message.verify, ranks.rank, ranks.world_size))
+            ranks.gather(
+                _share_damage(message.verify, ranks.rank, ranks.world_size, digest=look.digest)
+            )
 
 
 def _held_together(ranks: Agreement, checkpoint: Checkpoint, held: Held | None) -> frozenset[str]:
@@ -137,9 +144,9 @@ def _held(checkpoint: Checkpoint, held: Held | None) -> frozenset[str]:
         return frozenset()
 
 
-def _verify_together(ranks: Agreement, checkpoint: Checkpoint) -> str | None:
+def _verify_together(ranks: Agreement, checkpoint: Checkpoint, digest: Digest) -> str | None:
     ranks.broadcast(_Message(verify=checkpoint))
-    found = ranks.gather(_share_damage(checkpoint, 0, ranks.world_size))
+    found = ranks.gather(_share_damage(checkpoint, 0, ranks.world_size, digest=digest))
     for rank, reason in enumerate(found):
         if reason is None:
             continue
@@ -150,13 +157,16 @@ def _verify_together(ranks: Agreement, checkpoint: Checkpoint) -> str | None:
     return None
 
 
-def _share_damage(checkpoint: Checkpoint, rank: int, world_size: int) -> str | None:
+def _share_damage(
+    checkpoint: Checkpoint, rank: int, world_size: int, *, digest: Digest = sha256_of
+) -> str | None:
     try:
         manifest = read_manifest(checkpoint.path)
     except (OSError, CheckpointError) as problem:
         return f"the manifest cannot be read: {problem}"
-    names = sorted(set(manifest.files) - checkpoint.unverified)[rank::world_size]
-    return damage(checkpoint.path, manifest, hashes=True, names=names)
+    share = share_of(manifest.files, rank=rank, world_size=world_size)
+    names = [name for name in share if name not in checkpoint.unverified]
+    return damage(checkpoint.path, manifest, hashes=True, names=names, digest=digest)
 
 
 def set_aside(env: Environment, checkpoint: Checkpoint, reason: str) -> SetAside:

@@ -11,6 +11,7 @@ from orchestrator.checkpoint import Checkpoint, FileEntry
 from orchestrator.checkpoint.interval import MAX_INTERVAL_S, MTBF_S
 from orchestrator.errors import CheckpointError
 from orchestrator.runtime import resuming
+from orchestrator.runtime.ahead import Ahead
 from orchestrator.runtime.alone import Agreement, Alone
 from orchestrator.runtime.background import Job, Wish
 from orchestrator.runtime.beginning import Beginning
@@ -57,7 +58,8 @@ class Run:
         self._pulse = pulse or Pulse(env)
         self._quorum = Quorum(env, ranks, self._pulse)
         self._cancel = CancelMark(env)
-        self._saves, self._beginning = Saves(env), Beginning(env)
+        self._ahead = Ahead()
+        self._saves, self._beginning = Saves(env), Beginning(env, self._ahead)
         self._logbook, self._clock = Logbook(env), StepClock()
         self._progress = progress = Progress(env, self._pulse)
         self._ending = Ending(env, self._pulse, progress, self._beginning, self._saves)
@@ -90,6 +92,13 @@ class Run:
 
     # -- resuming ------------------------------------------------------------------------------
 
+    def verify_ahead(self) -> None:
+        """Begin to verify, in a process of its own, what `resume` will most likely choose.
+
+        Call it before the imports of torch and the like, so that both take place at once.
+        """
+        self._ahead.begin(self.env)
+
     def resume(
         self,
         *,
@@ -111,14 +120,15 @@ class Run:
         Raises:
             CheckpointError: There should be a usable checkpoint, and there is none.
         """
-        self._beginning.verify, self._beginning.held = verify, held
+        self._beginning.look = resuming.Look(verify, held)
         ranks = self._quorum.met()
         with self.busy(RESUMING):
+            self._beginning.end_ahead()
             if ranks is None and self.env.rank != 0:
                 with self._pulse.waiting():
                     chosen = resuming.wait_for_resume(self.env, timeout_s=_RESUME_WAIT_S)
             else:
-                choice = self._beginning.choose(ranks or Alone())
+                choice = self._beginning.newest(ranks or Alone())
                 chosen = self._settle(choice, required=required)
             return self._start_from(chosen)
 
@@ -135,7 +145,7 @@ class Run:
         self._beginning.reject(checkpoint, reason)
         ranks = self._quorum.need("reject")
         with self.busy(RESUMING):
-            choice = self._beginning.choose(ranks, before=checkpoint.step)
+            choice = self._beginning.older(ranks, before=checkpoint.step)
             chosen = self._settle(choice, required=True)
         self._start_from(chosen)
         assert chosen is not None  # _settle raises without one

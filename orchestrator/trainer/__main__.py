@@ -35,6 +35,8 @@ def main() -> None:
         spec = with_overrides(load_train(Path(sys.argv[1])), run.env.run.overrides)
         check_batch(spec, run.env.world_size)
         prepare_environment()
+        if spec.checkpoint.verify == "full" and spec.checkpoint.local_copy is None:
+            run.verify_ahead()
         from orchestrator.trainer.lean import import_transformers
 
         import_transformers()

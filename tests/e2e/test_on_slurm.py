@@ -73,7 +73,7 @@ def uninterrupted(
     return kept["curve"]
 
 
-@pytest.mark.parametrize("user_signal", [True, False])
+@pytest.mark.parametrize("user_signal", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_preempted_twice_bit_for_bit(
     cluster: Cluster,
     user: FsdpqUser,
@@ -99,6 +99,7 @@ def test_preempted_twice_bit_for_bit(
     assert positions(run) == list(range(8 * STEPS))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_time_limit(cluster: Cluster, user: FsdpqUser) -> None:
     """Two minutes with a lead of 10 s, for what takes longer."""
@@ -115,6 +116,7 @@ def test_time_limit(cluster: Cluster, user: FsdpqUser) -> None:
     assert len(user.all_jobs()) == 1
 
 
+@pytest.mark.long
 def test_resume_on_another_number_of_workers(cluster: Cluster, user: FsdpqUser) -> None:
     """Four workers, then two, then four: the position holds, the loss agrees to rounding."""
     expected = user.submit("four", train=train())

@@ -3,10 +3,10 @@
     python -m tests.gpu.restart [--out DIR] [--layers 16] [--hidden 2048] [--dir DIR]
         [--train '{"fp8": "rowwise"}'] [--only TEXT,...] [--seconds 75] [--compile]
 
-The trainer makes a few steps and a checkpoint, then starts again and again: eager; compiled, with
+The trainer makes a checkpoint and is killed, then starts again and again: eager; compiled, with
 what the first attempt compiled (as on another node: the node's own cache is empty); and compiled
 with neither. Before each start the system forgets what it has read of the checkpoint, as on another
-node (a copy in /dev/shm that --train asks for stays, as on the same one). `startup.json` says where
+node; a copy in /dev/shm that --train asks for stays, as on the same one. `startup.json` says where
 the time went. A plain FSDP2 script of the tutorials' kind (`--plain`) loads the same checkpoint
 with `dcp.load` and does the same. "torchrun" is what comes before the workers; compiling is a part
 of the first step. Starts are begun until --seconds are over, and each is kept in DIR as it is
@@ -20,7 +20,6 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -75,12 +74,11 @@ def measure(args: argparse.Namespace, root: Path, results: Results) -> None:
     spec = _spec(args, workers, large=large)
     job = root / "train.json"
     trainer = ["-m", "orchestrator.trainer", str(job)]
-    job.write_text(json.dumps({**spec, "compile": compiled}))
+    saves = {**spec["checkpoint"], "every_steps": 3, "mode": "sync"}
+    job.write_text(json.dumps({**spec, "checkpoint": saves, "compile": compiled}))
     first = Start(trainer, root, attempt=1, workers=workers)
-    first.wait()
     how = "compiled" if compiled else "eager"
-    results.add({"start": f"fsdpq, first of all, {how}", **first.parts()})
-    (root / "finished.json").unlink()  # it is to go on
+    results.add({"start": f"fsdpq, first of all, {how}", **first.until(root / "saves.jsonl")})
     starts = STARTS if compiled else (PLAIN, EAGER)
     wanted = [one for one in starts if any(text in one for text in args.only.split(","))]
     for attempt, name in enumerate(wanted, start=2):
@@ -89,11 +87,11 @@ def measure(args: argparse.Namespace, root: Path, results: Results) -> None:
             continue
         if name == COLD:
             shutil.rmtree(root / "compiled")
-        job.write_text(json.dumps({**spec, "steps": 100_000, "compile": name in (KEPT, COLD)}))
+        job.write_text(json.dumps({**spec, "compile": name in (KEPT, COLD)}))
         program = ["-m", "tests.gpu.restart", "--plain", str(root)] if name == PLAIN else trainer
         forget(root / "checkpoints")
         start = Start(program, root, attempt=attempt, workers=workers)
-        results.add({"start": name, **start.until_stepped()})
+        results.add({"start": name, **start.until(start.told)})
 
 
 def forget(folder: Path) -> None:
@@ -122,7 +120,7 @@ def _spec(args: argparse.Namespace, workers: int, *, large: bool) -> dict[str, A
             }
         },
         "data": {"text_files": [f"{sysconfig.get_path('stdlib')}/*.py"], "seq_len": seq_len},
-        "steps": 3,
+        "steps": 100_000,
         "global_batch": batch * workers,
         "micro_batch": batch,
         "precision": "bf16" if large else "fp32",
@@ -136,7 +134,7 @@ class Start:
     """An attempt under torchrun, with a compiler's cache of its own."""
 
     def __init__(self, program: list[str], root: Path, *, attempt: int, workers: int) -> None:
-        self._told = root / f"attempts/{attempt}/startup.json"
+        self.told = root / f"attempts/{attempt}/startup.json"
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
         self._log = root / f"log-{attempt}"
         self._began = time.time()
@@ -157,44 +155,33 @@ class Start:
                 },
             )
 
-    def wait(self) -> None:
-        """Return once it has ended well; end this program otherwise."""
-        if code := self._process.wait(_PATIENCE_S):
-            sys.exit(f"it ended with {code}: {self._log.read_text()[-3000:]}")
-
-    def until_stepped(self) -> dict[str, float]:
-        """Return what the start took; then it is not needed any more, and saves nothing."""
+    def until(self, file: Path) -> dict[str, float]:
+        """Return what the start took once ``file`` is there; it is killed then."""
         deadline = time.monotonic() + _PATIENCE_S
-        while not self._told.exists() and self._process.poll() is None:
-            if time.monotonic() > deadline:
-                break
+        while not file.exists() and self._process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
-        found = self._told.exists()
-        # Workers end with their torchrun; those of the plain script have ended by themselves.
-        if self._process.poll() is None and found:
-            _let_end(self._process)
+        found = file.exists()
+        _kill(self._process)
         if not found:
-            self._process.kill()
-            self._process.wait()
-            sys.exit(f"it took no step: {self._log.read_text()[-3000:]}")
+            sys.exit(f"it came to nothing: {self._log.read_text()[-3000:]}")
         return self.parts()
 
     def parts(self) -> dict[str, float]:
         """Return the parts of the start, in seconds."""
-        content = json.loads(self._told.read_text())
+        content = json.loads(self.told.read_text())
         before_s = content["started_at"] - self._began
         parts = {part: content.get(f"{part}_s", 0.0) for part in PARTS}
         return {**parts, "torchrun": before_s, "total": before_s + content["total_s"]}
 
 
-def _let_end(process: subprocess.Popen[bytes]) -> None:
-    """End torchrun by its own signal, so that it ends its workers; by force after a while."""
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(40)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill torchrun and return once its workers, which end with it, have given back the GPUs."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    workers = children.read_text().split() if process.poll() is None else []
+    process.kill()
+    process.wait()
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        time.sleep(0.05)
 
 
 # -- the plain script ------------------------------------------------------------------------------

@@ -193,7 +193,11 @@ class Bench:
         among = steps[1:-1]
         slower = self.together(mean(among)) / self.step_s - 1 if among else None
         extra_s = self.together(after) - self.step_s
-        cost = Cost(way, where, blocked_s, extra_s, done_s, len(among), slower, sound=check())
+        try:
+            sound = check()
+        except Exception as problem:  # of DCP's own ways, whatever theirs raises
+            sound = f"failed: {str(problem).splitlines()[0][:80]}"
+        cost = Cost(way, where, blocked_s, extra_s, done_s, len(among), slower, sound)
         if self.results is not None:
             self.results.add(asdict(cost))
 
@@ -337,6 +341,7 @@ def _dcp_async(bench: Bench, where: str, folder: Path, way: str) -> None:
             "async_stager": DefaultStager(StagingOptions(gpu, True, True, gpu)),
         }
     staged: list[Any] = []
+    uploads: list[Any] = []
 
     def wait(*_: Any) -> None:
         for one in staged:
@@ -349,16 +354,20 @@ def _dcp_async(bench: Bench, where: str, folder: Path, way: str) -> None:
         found: Any = async_save({"app": state}, checkpoint_id=path, process_group=group, **options)
         if way == "process":
             staged.append(found.staging_completion)
-        upload = getattr(found, "upload_completion", found)
-        return lambda: bool(upload.done())
+        uploads.append(getattr(found, "upload_completion", found))
+        return lambda: bool(uploads[-1].done())
+
+    def check() -> str:
+        uploads[-1].result()
+        return "-"
 
     if way == "process":
         # The first one starts the process.
-        bench.measure("dcp.async_save, process, pinned, staged aside, first", where, begin)
+        bench.measure("dcp.async_save, process, pinned, staged aside, first", where, begin, check)
         if not bench.late():
-            bench.measure("dcp.async_save, process, pinned, staged aside", where, begin)
+            bench.measure("dcp.async_save, process, pinned, staged aside", where, begin, check)
     else:
-        bench.measure("dcp.async_save", where, begin)
+        bench.measure("dcp.async_save", where, begin, check)
     hook.remove()
 
 

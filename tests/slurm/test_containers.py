@@ -93,7 +93,13 @@ def _profile(user: FsdpqUser, runtime: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize(
+    "runtime",
+    [
+        pytest.param(name, marks=() if name in ("pyxis", "apptainer") else pytest.mark.long)
+        for name in RUNTIMES
+    ],
+)
 def test_a_run_in_a_container_is_preempted_and_comes_back(
     cluster: Cluster, site: FsdpqUser, runtime: str
 ) -> None:

@@ -115,6 +115,18 @@ def test_notices_before_the_first_step_do_not_loop_for_ever(
     assert attempts(run) == 3
 
 
+def test_the_time_limit_is_an_end_like_others(cluster: Cluster, user: FsdpqUser) -> None:
+    """A minute, less a lead of 10 s, for what takes longer than that."""
+    run = user.count("limited", [160, 0.4, 1000], time_limit="00:01:00", notice={"lead_s": 10})
+    user.start("watch", "limited", "--every", "1")
+    cluster.wait_for(run.finished.exists, 400, "it finishes")
+    status = user.status("limited")
+    assert len(status["attempts"]) >= 2
+    assert {row["steps_lost"] for row in status["attempts"]} == {0}
+    assert [line["step"] for line in steps(run)] == list(range(1, 161))
+    assert len(user.all_jobs()) == 1
+
+
 def test_a_lead_beyond_the_time_limit_is_refused(user: FsdpqUser) -> None:
     job = user.job_file("late", script=__file__, time_limit="00:02:00", notice={"lead_s": 120})
     done = user.fsdpq("submit", str(job), check=False)

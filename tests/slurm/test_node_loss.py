@@ -12,8 +12,15 @@ START_S = 90
 LOSS_S = 120
 
 
-@pytest.mark.parametrize("silent", [False, True])
-@pytest.mark.parametrize("in_save", [False, True])
+@pytest.mark.parametrize(
+    ("silent", "in_save"),
+    [
+        (True, False),
+        (False, True),
+        pytest.param(False, False, marks=pytest.mark.long),
+        pytest.param(True, True, marks=pytest.mark.long),
+    ],
+)
 def test_back_on_the_remaining_nodes(
     cluster: Cluster, user: FsdpqUser, silent: bool, in_save: bool
 ) -> None:

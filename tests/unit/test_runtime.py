@@ -137,7 +137,7 @@ def test_damaged_ones_are_set_aside(tmp_path: Path, world_size: int) -> None:
     (tmp_path / "checkpoints" / "step-3" / "manifest.json").unlink()
     ranks = Threads(world_size)
     env = environment(tmp_path, attempt=2)
-    found = ranks.run(lambda rank: resuming.choose(ranks, env, verify="full"))
+    found = ranks.run(lambda rank: resuming.choose(ranks, env, resuming.Look()))
     assert [choice.checkpoint.step for choice in found] == [2] * world_size
     assert [item.step for item in found[-1].quarantined] == [4, 3]
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
@@ -161,13 +161,13 @@ def test_another_ranks_bad_eyes_cost_no_checkpoint(
     env = environment(tmp_path, attempt=2)
     look = resuming._share_damage
 
-    def blind(checkpoint: Any, rank: int, world_size: int) -> str | None:
+    def blind(checkpoint: Any, rank: int, world_size: int, **rest: Any) -> str | None:
         if ranks.rank == 1:
             return "the manifest cannot be read"
-        return look(checkpoint, rank, world_size)
+        return look(checkpoint, rank, world_size, **rest)
 
     monkeypatch.setattr(resuming, "_share_damage", blind)
-    found = ranks.run(lambda rank: resuming.choose(ranks, env, verify="full"))
+    found = ranks.run(lambda rank: resuming.choose(ranks, env, resuming.Look()))
     assert [choice.checkpoint.step for choice in found] == [1, 1]
 
 
@@ -204,7 +204,7 @@ def test_unlistable_checkpoints_reach_all_ranks(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file")
     ranks = Threads(2)
     env = environment(tmp_path)
-    found = ranks.run(lambda rank: resuming.choose(ranks, env, verify="full"))
+    found = ranks.run(lambda rank: resuming.choose(ranks, env, resuming.Look()))
     assert all(isinstance(problem, CheckpointError) for problem in found)
 
 

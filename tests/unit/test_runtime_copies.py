@@ -33,7 +33,7 @@ def spoil(root: Path, name: str, *, step: int) -> None:
 def choose(root: Path, held: list[Collection[str]], verify: Any = "full") -> list[Any]:
     ranks, env = Threads(len(held)), environment(root, attempt=2)
     return ranks.run(
-        lambda rank: resuming.choose(ranks, env, verify=verify, held=lambda found: held[rank])
+        lambda rank: resuming.choose(ranks, env, resuming.Look(verify, lambda found: held[rank]))
     )
 
 

@@ -1,0 +1,164 @@
+"""Hashing the newest checkpoint while the script imports torch."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator.checkpoint import hashing, read_manifest
+from orchestrator.checkpoint.hashing import Hashed, hash_file, parse
+from orchestrator.errors import CheckpointError
+from orchestrator.runtime import ahead
+from orchestrator.runtime.ahead import Ahead
+
+from .test_runtime import environment, flip, make_run, save
+
+
+def sha256(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that were hashed by the process that asks."""
+    read: list[Path] = []
+
+    def count(path: Path) -> str:
+        read.append(path)
+        return hashing.sha256_of(path)
+
+    monkeypatch.setattr(ahead, "sha256_of", count)
+    return read
+
+
+def begun(root: Path, *, rank: int = 0, world_size: int = 1) -> Ahead:
+    one = Ahead()
+    one.begin(environment(root, attempt=2, rank=rank, world_size=world_size))
+    return one
+
+
+def test_what_was_hashed_ahead_is_not_hashed_again(tmp_path: Path, counted: list[Path]) -> None:
+    path = save(make_run(tmp_path), 1)
+    one = begun(tmp_path)
+    one.wait()
+    for name, entry in read_manifest(path).files.items():
+        assert one.digest(path / name) == entry.sha256
+    assert counted == []
+
+
+def test_a_file_that_changed_since_is_hashed_again(tmp_path: Path, counted: list[Path]) -> None:
+    path = save(make_run(tmp_path), 1) / "data"
+    one = begun(tmp_path)
+    one.wait()
+    fresh = path.with_name("fresh")
+    fresh.write_bytes(b"another")
+    fresh.replace(path)
+    assert one.digest(path) == sha256(b"another")
+    assert counted == [path]
+
+
+def test_a_process_that_was_killed_costs_nothing_but_time(
+    tmp_path: Path, counted: list[Path]
+) -> None:
+    path = save(make_run(tmp_path), 1) / "data"
+    one = begun(tmp_path)
+    one.give_up()
+    assert one.digest(path) == sha256(path.read_bytes())
+
+
+def test_without_a_checkpoint_there_is_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", None)
+    begun(tmp_path).wait()
+    (tmp_path / "checkpoints").write_text("a file")  # cannot be listed
+    begun(tmp_path).wait()
+
+
+def test_resume_goes_by_what_was_hashed_ahead(tmp_path: Path, counted: list[Path]) -> None:
+    save(make_run(tmp_path), 1)
+    run = make_run(tmp_path, attempt=2)
+    run.verify_ahead()
+    found = run.resume()
+    assert found is not None
+    assert found.step == 1
+    assert counted == []
+
+
+def test_resume_still_finds_a_flipped_bit(tmp_path: Path) -> None:
+    flip(save(make_run(tmp_path), 1) / "data")
+    run = make_run(tmp_path, attempt=2)
+    run.verify_ahead()
+    with pytest.raises(CheckpointError, match="hash differs"):
+        run.resume()
+
+
+def test_a_file_spoilt_after_it_was_hashed_is_found(tmp_path: Path) -> None:
+    path = save(make_run(tmp_path), 1) / "data"
+    run = make_run(tmp_path, attempt=2)
+    run.verify_ahead()
+    run._ahead.wait()
+    flip(path)
+    os.utime(path)  # also where the clock of the file system is coarse
+    with pytest.raises(CheckpointError, match="hash differs"):
+        run.resume()
+
+
+def test_a_wrong_word_costs_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(make_run(tmp_path), 1)
+    run = make_run(tmp_path, attempt=2)
+    monkeypatch.setattr(run._ahead, "digest", lambda path: sha256(b"what was not there yet"))
+    found = run.resume()
+    assert found is not None
+    assert found.step == 1
+
+
+def test_lengths_alone_need_no_hashes(tmp_path: Path) -> None:
+    save(make_run(tmp_path), 1)
+    run = make_run(tmp_path, attempt=2)
+    run.verify_ahead()
+    assert run.resume(verify="size") is not None
+    assert run._ahead._process is None
+
+
+def test_the_program_passes_over_what_it_cannot_read(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a b").write_bytes(b"text")
+    hashing.main([str(os.getppid()), str(tmp_path), "a b", "gone"])
+    lines = capfd.readouterr().out.splitlines()
+    assert [parse(line) for line in lines] == [hash_file(tmp_path, "a b")]
+
+
+@pytest.mark.parametrize("line", ["", "{", '{"name": "x"}', "[1]", '{"nome": 1}'])
+def test_half_a_line_says_nothing(line: str) -> None:
+    assert parse(line) is None
+
+
+def test_a_file_that_is_gone_is_in_no_state(tmp_path: Path) -> None:
+    assert not Hashed("x", "", 1, 2, 3).is_of(tmp_path / "x")
+
+
+def test_the_program_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "never")  # opening it waits for a writer
+    asks = (
+        "import os, subprocess, sys; print(subprocess.Popen([sys.executable, '-m',"
+        f" 'orchestrator.checkpoint.hashing', str(os.getpid()), {str(tmp_path)!r}, 'never'],"
+        " stdout=-3, stderr=-3).pid)"
+    )
+    said = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{int(said.stdout)}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_the_program_is_light() -> None:
+    """It must not import what the script imports meanwhile."""
+    code = "import sys, orchestrator.checkpoint.hashing; print('torch' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout == "False\n"
