@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from orchestrator.fields import slurm_time
+from orchestrator.keys.fields import slurm_time
 from orchestrator.profile import GpuProfile, PartitionProfile, SiteProfile
 
 # Long enough to see a run start, save and come back; short enough to be scheduled soon.

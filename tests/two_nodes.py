@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from orchestrator import plan as planning
-from orchestrator import store
-from orchestrator.layout import AttemptLayout, RunLayout
+from orchestrator.launchplan import plan as planning
+from orchestrator.launchplan.script import render
 from orchestrator.profile import SiteProfile
-from orchestrator.script import render
+from orchestrator.rundir.layout import AttemptLayout, RunLayout
+from orchestrator.runstore import store
 from orchestrator.spec.job import JobSpec
 
 ROOT = Path(__file__).parents[1]

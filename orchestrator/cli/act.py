@@ -5,10 +5,13 @@ from pathlib import Path
 
 import click
 
-from orchestrator import control, drill, report, status, store, watch, watch_job
+from orchestrator import report
+from orchestrator.answers import drill, status
 from orchestrator.cli.chosen import Known, chosen_runs
 from orchestrator.cli.follow import Printer
 from orchestrator.cli.main import echo_json, json_option, main, runs_option
+from orchestrator.runstore import store
+from orchestrator.watching import control, watch, watch_job
 
 # How long `fsdpq requeue` stays to see a job saved and put back.
 _BACK_S = 120.0

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import click
 
-from orchestrator import bandwidth_job, interrupts, report
+from orchestrator import interrupts, report
+from orchestrator.answers import bandwidth_job
+from orchestrator.answers.bandwidth_job import Measured
 from orchestrator.bandwidth import find
-from orchestrator.bandwidth_job import Measured
 from orchestrator.cli.main import echo_json
 from orchestrator.errors import RunError
-from orchestrator.launch import Launch
+from orchestrator.submitting.launch import Launch
 
 _ONE_NODE = (
     "one node: this measures between its own GPUs, and says nothing of the network between nodes;"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from orchestrator import store
 from orchestrator.errors import RunError
-from orchestrator.layout import RunLayout
-from orchestrator.plan import LaunchPlan
+from orchestrator.launchplan.plan import LaunchPlan
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import store
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import click
 
-from orchestrator import diagnose, store
+from orchestrator.answers import diagnose
 from orchestrator.cli.bench import bench
 from orchestrator.cli.main import echo_json, json_option, main, runs_option
 from orchestrator.errors import RunError
 from orchestrator.fabric.diagnosis import Diagnosis
 from orchestrator.fabric.promise import Promise
 from orchestrator.fabric.text import describe
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import store
 
 
 @main.command("diagnose")

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from orchestrator import checkpoint, store
+from orchestrator import checkpoint
 from orchestrator.checkpoint import Checkpoint
 from orchestrator.checkpoint.names import published_step
 from orchestrator.cli.main import echo_json, json_option, main, runs_option
 from orchestrator.errors import CheckpointError, RunError
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import store
 from orchestrator.spec.train import load_train
 
 if TYPE_CHECKING:

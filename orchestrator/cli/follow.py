@@ -5,11 +5,13 @@ import time
 
 import click
 
-from orchestrator import report, status, watch
+from orchestrator import report
+from orchestrator.answers import status
 from orchestrator.decide import Over, Restart
-from orchestrator.layout import RunLayout
-from orchestrator.plan import LaunchPlan
-from orchestrator.watch import Outcome
+from orchestrator.launchplan.plan import LaunchPlan
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.watching import watch
+from orchestrator.watching.watch import Outcome
 
 # More runs than anybody reads the steps of.
 _MANY = 20

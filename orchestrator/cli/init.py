@@ -18,10 +18,10 @@ from orchestrator.detect import found, writing
 from orchestrator.detect.choosing import Wish
 from orchestrator.detect.site import Detected
 from orchestrator.errors import InputError, QueryError, SpecError
-from orchestrator.fields import run_name, sbatch_value
 from orchestrator.first_job import Answers
 from orchestrator.home import own_sites
 from orchestrator.interrupts import as_exceptions
+from orchestrator.keys.fields import run_name, sbatch_value
 from orchestrator.profile import SiteProfile, load_profile, own_names
 from orchestrator.slurm import asking
 from orchestrator.slurm.asking import Slurm

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from orchestrator import linting
 from orchestrator.cli.main import echo_json, json_option, runs_option
 from orchestrator.lint import LEVELS, Finding, in_order, version_of
 from orchestrator.profile import shipped
+from orchestrator.submitting import linting
 
 _COLOURS = {"error": "red", "warn": "yellow", "info": "blue"}
 _NAMES = {"error": "error", "warn": "warning", "info": "remark"}

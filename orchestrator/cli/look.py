@@ -4,12 +4,15 @@ from pathlib import Path
 
 import click
 
-from orchestrator import checkpoint, logs, report, status, store, watch
+from orchestrator import checkpoint, report
+from orchestrator.answers import status
 from orchestrator.checkpoint import Checkpoint
 from orchestrator.cli.chosen import chosen_runs
 from orchestrator.cli.main import echo_json, json_option, main, runs_option
 from orchestrator.errors import RunError
-from orchestrator.history import history
+from orchestrator.runstore import logs, store
+from orchestrator.runstore.history import history
+from orchestrator.watching import watch
 
 
 @main.command("status")

@@ -6,8 +6,8 @@ from textwrap import wrap
 
 import click
 
+from orchestrator.answers.forecasting import Outlook, outlook
 from orchestrator.cli.main import echo_json, json_option, main, runs_option
-from orchestrator.forecasting import Outlook, outlook
 from orchestrator.planner import lines
 
 _WIDTH = 100

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import click
 
-from orchestrator import launch, store
 from orchestrator.cli.follow import follow
 from orchestrator.cli.main import echo_json, job_options, json_option, main, runs_option
-from orchestrator.launch import Launch
+from orchestrator.runstore import store
+from orchestrator.submitting import launch
+from orchestrator.submitting.launch import Launch
 
 
 @main.command("render")

@@ -5,7 +5,6 @@ lost node and for preemption with requeue, the watcher does the rest. A restart 
 here, and only when no job of the run is alive, or when the one that is hangs.
 """
 
-from orchestrator.classify import Cause
 from orchestrator.decide.ended import (
     REFUSED_DELAY_S,
     REFUSED_TRIES,
@@ -35,7 +34,8 @@ from orchestrator.decide.words import (
     TellStop,
     Wait,
 )
-from orchestrator.policy import Policy
+from orchestrator.judging.classify import Cause
+from orchestrator.launchplan.policy import Policy
 from orchestrator.scheduler import JobRecord, JobState
 
 # After `fsdpq cancel` the workers have this long to save before the job is ended for them.

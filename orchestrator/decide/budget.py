@@ -2,9 +2,9 @@
 
 import hashlib
 
-from orchestrator.classify import Cause, Verdict
 from orchestrator.decide.words import BY_HAND, History
-from orchestrator.policy import Policy
+from orchestrator.judging.classify import Cause, Verdict
+from orchestrator.launchplan.policy import Policy
 
 # Ends that say something about the program: together they have `max_no_progress`.
 PROGRAM = frozenset({Cause.WORKER_ERROR, Cause.TIME_LIMIT, Cause.GONE, Cause.HANG})

@@ -2,13 +2,13 @@
 
 import dataclasses
 
-from orchestrator.attempt import Attempt
-from orchestrator.classify import Cause, Verdict, classify
 from orchestrator.decide import budget
 from orchestrator.decide.live import attempt_of
 from orchestrator.decide.words import Action, History, Observation, Over, Restart, Stopped, Wait
-from orchestrator.nodes import bad_nodes, describe, left_out, suspicions
-from orchestrator.policy import Policy
+from orchestrator.judging.classify import Cause, Verdict, classify
+from orchestrator.judging.nodes import bad_nodes, describe, left_out, suspicions
+from orchestrator.launchplan.policy import Policy
+from orchestrator.rundir.attempt import Attempt
 from orchestrator.scheduler import JobRecord, JobState
 
 # How long Slurm's word on the end of a job must have stood before it is acted on: a requeue by

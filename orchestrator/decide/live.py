@@ -1,7 +1,5 @@
 """What to do about a job that waits or runs. Pure."""
 
-from orchestrator.attempt import Attempt, Weight
-from orchestrator.classify import Cause, Verdict, of_attempt
 from orchestrator.decide import budget
 from orchestrator.decide.network import decide_network
 from orchestrator.decide.reasons import advice
@@ -16,8 +14,10 @@ from orchestrator.decide.words import (
     Wait,
 )
 from orchestrator.evidence import errors
-from orchestrator.nodes import BadNode, bad_nodes, describe, left_out
-from orchestrator.policy import Policy
+from orchestrator.judging.classify import Cause, Verdict, of_attempt
+from orchestrator.judging.nodes import BadNode, bad_nodes, describe, left_out
+from orchestrator.launchplan.policy import Policy
+from orchestrator.rundir.attempt import Attempt, Weight
 from orchestrator.scheduler import JobRecord, JobState
 
 # Reasons of squeue for a job that waits for a human, and never starts by itself.

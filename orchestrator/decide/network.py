@@ -4,8 +4,6 @@ The monitor of the first node finds out, tells the ranks to save and stop, and e
 listen. What is decided here is for a job without one, or with one that died.
 """
 
-from orchestrator.attempt import Attempt
-from orchestrator.classify import Verdict, too_little
 from orchestrator.decide import budget
 from orchestrator.decide.words import (
     Action,
@@ -17,7 +15,9 @@ from orchestrator.decide.words import (
     TellStop,
     Wait,
 )
-from orchestrator.policy import Policy
+from orchestrator.judging.classify import Verdict, too_little
+from orchestrator.launchplan.policy import Policy
+from orchestrator.rundir.attempt import Attempt
 from orchestrator.scheduler import JobRecord
 
 # The monitor looks after a minute or the first step.

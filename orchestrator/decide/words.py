@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from orchestrator.attempt import Attempt
-from orchestrator.classify import Cause, Verdict
-from orchestrator.nodes import Suspicion
+from orchestrator.judging.classify import Cause, Verdict
+from orchestrator.judging.nodes import Suspicion
+from orchestrator.rundir.attempt import Attempt
 from orchestrator.scheduler import JobRecord
 
 # Words for restarts in a run's events, besides the causes.

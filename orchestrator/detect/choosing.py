@@ -7,7 +7,7 @@ from orchestrator.detect import gpus
 from orchestrator.detect.gpus import Gpus
 from orchestrator.detect.rights import Rights, why_not
 from orchestrator.errors import ProfileError
-from orchestrator.fields import sbatch_value
+from orchestrator.keys.fields import sbatch_value
 from orchestrator.slurm.cluster import Cluster
 from orchestrator.slurm.inventory import Partition
 

@@ -12,7 +12,7 @@ from orchestrator.detect.probing import Request
 from orchestrator.detect.rights import rights
 from orchestrator.detect.site import Detected
 from orchestrator.errors import ProfileError, QueryError
-from orchestrator.fields import validate
+from orchestrator.keys.fields import validate
 from orchestrator.profile import SiteProfile, shipped
 from orchestrator.slurm import asking
 from orchestrator.slurm.asking import Slurm

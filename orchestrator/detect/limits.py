@@ -7,7 +7,7 @@ PartitionTimeLimit.
 from collections.abc import Iterable, Sequence
 
 from orchestrator.detect.draft import Draft, Path
-from orchestrator.fields import slurm_time
+from orchestrator.keys.fields import slurm_time
 from orchestrator.slurm.accounting import Association, Qos
 from orchestrator.slurm.inventory import Partition
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from orchestrator import guard, interrupts, script
+from orchestrator import guard, interrupts
 from orchestrator.detect import node
 from orchestrator.detect.node import Node
-from orchestrator.directives import gpu_request
 from orchestrator.errors import QueryError, SchedulerError
+from orchestrator.launchplan import script
+from orchestrator.launchplan.directives import gpu_request
 from orchestrator.profile import PartitionProfile, SiteProfile
 from orchestrator.slurm import client, commands
 

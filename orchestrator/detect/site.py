@@ -15,7 +15,7 @@ from orchestrator.detect.node import Node
 from orchestrator.detect.partitions import put_gpus, put_partition
 from orchestrator.detect.preemption import CONFIG
 from orchestrator.detect.rights import rights
-from orchestrator.fields import no_control
+from orchestrator.keys.fields import no_control
 from orchestrator.slurm.cluster import Cluster
 
 _LONGEST = 300

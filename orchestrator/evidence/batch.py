@@ -6,9 +6,9 @@ training script prints are not taken for it.
 
 import re
 
-from orchestrator.attempt import Weight
-from orchestrator.cause import Cause
 from orchestrator.evidence.pattern import Pattern, make
+from orchestrator.rundir.attempt import Weight
+from orchestrator.rundir.cause import Cause
 
 _ENDED = (
     r"^slurmstepd(?:-\S+)?: (?:error: )?\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO "

@@ -9,9 +9,9 @@ LaunchFailure 719); c10/cuda/CUDACachingAllocator.cpp and CUDAException.cpp; err
 socket.cpp and TCPStore.cpp; gloo's transport/tcp; torch 2.11 to 2.14 where nothing else stands.
 """
 
-from orchestrator.attempt import Finding, Weight
-from orchestrator.cause import Cause
 from orchestrator.evidence.pattern import Pattern, make, short
+from orchestrator.rundir.attempt import Finding, Weight
+from orchestrator.rundir.cause import Cause
 
 _LESS_MEMORY = (
     "Lower train.micro_batch, turn on activation checkpointing, or take more"

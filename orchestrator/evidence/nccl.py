@@ -4,9 +4,9 @@ Each pattern is bound to the way its program begins a line, so that the same wor
 training script prints are not taken for it.
 """
 
-from orchestrator.attempt import Weight
-from orchestrator.cause import Cause
 from orchestrator.evidence.pattern import Pattern, make
+from orchestrator.rundir.attempt import Weight
+from orchestrator.rundir.cause import Cause
 
 OFI_ADVICE = (
     "UNDELIVERABLE and the like say that the other end did not answer: look at that node, and at"

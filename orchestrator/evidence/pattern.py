@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from orchestrator.attempt import Finding, Weight
-from orchestrator.cause import Cause
+from orchestrator.rundir.attempt import Finding, Weight
+from orchestrator.rundir.cause import Cause
 
 _WIDTH = 300
 

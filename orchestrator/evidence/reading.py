@@ -11,16 +11,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from orchestrator.attempt import Finding, Weight
-from orchestrator.cause import Cause
 from orchestrator.evidence import errors, files, reports, scan, tracebacks
 from orchestrator.evidence.batch import BATCH, HINT
 from orchestrator.evidence.nccl import NCCL
 from orchestrator.evidence.pattern import short
 from orchestrator.evidence.reports import RankExit
 from orchestrator.evidence.stderr import STDERR
-from orchestrator.layout import AttemptLayout
 from orchestrator.nodelist import expand, node_of
+from orchestrator.rundir.attempt import Finding, Weight
+from orchestrator.rundir.cause import Cause
+from orchestrator.rundir.layout import AttemptLayout
 
 _TAIL_BYTES = 128 << 10
 _ERROR_FILES = 4096

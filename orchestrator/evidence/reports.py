@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from orchestrator.attempt import Finding, Weight
-from orchestrator.cause import Cause
+from orchestrator.rundir.attempt import Finding, Weight
+from orchestrator.rundir.cause import Cause
 
 _ROOT = "Root Cause (first observed failure):"
 _FIELD = re.compile(r"^\s+(time|host|rank|exitcode)\s*: (.+)$")

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from orchestrator.attempt import Finding
 from orchestrator.evidence.pattern import Pattern
+from orchestrator.rundir.attempt import Finding
 
 # A program that says the same a million times is heard this often for each pattern.
 _PER_KIND = 16

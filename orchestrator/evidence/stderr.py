@@ -4,11 +4,11 @@ Each pattern is bound to the way its program begins a line, so that the same wor
 training script prints are not taken for it.
 """
 
-from orchestrator.attempt import Weight
-from orchestrator.cause import Cause
 from orchestrator.evidence.batch import BATCH
 from orchestrator.evidence.nccl import OFI_ADVICE
 from orchestrator.evidence.pattern import Pattern, make
+from orchestrator.rundir.attempt import Weight
+from orchestrator.rundir.cause import Cause
 
 _ENDED_FIRST = (
     "The rank that ended first knows why: look at the logs of the others, and at the node at the"

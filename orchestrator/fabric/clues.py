@@ -6,12 +6,12 @@ What a message means stands in `orchestrator.evidence`; here is only whose line 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from orchestrator.attempt import Finding, Weight
-from orchestrator.cause import Cause
 from orchestrator.evidence import scan
 from orchestrator.evidence.nccl import NCCL
 from orchestrator.evidence.stderr import STDERR
 from orchestrator.fabric.lines import Line
+from orchestrator.rundir.attempt import Finding, Weight
+from orchestrator.rundir.cause import Cause
 
 # Errors kept of one kind, in all files together.
 _PER_KIND = 64

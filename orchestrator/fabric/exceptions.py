@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from orchestrator.attempt import Finding
 from orchestrator.evidence import errors, reports, scan, tracebacks
 from orchestrator.evidence.batch import BATCH, HINT
 from orchestrator.fabric.lines import Line, plain
 from orchestrator.fabric.shares import fair
+from orchestrator.rundir.attempt import Finding
 
 _TEXT = 16384
 _WRAPPER = "multiprocessing.errors.ChildFailedError"

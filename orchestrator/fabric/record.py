@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.attempt import Network
 from orchestrator.checkpoint.durable import write_json
 from orchestrator.evidence.files import read_json
 from orchestrator.fabric.diagnosis import Diagnosis, broken
 from orchestrator.fabric.examine import Limits, examine
 from orchestrator.fabric.promise import Promise
 from orchestrator.fabric.sources import nccl_logs
-from orchestrator.layout import AttemptLayout
+from orchestrator.rundir.attempt import Network
+from orchestrator.rundir.layout import AttemptLayout
 
 # Some 200 kB a rank is what NCCL says of its start; a thousand ranks are not read to the end.
 _START = Limits(file=2 << 20, total=192 << 20)

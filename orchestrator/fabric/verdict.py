@@ -7,7 +7,6 @@ Sources: the user guide of NCCL 2.30 (env.rst, troubleshooting.rst), and what th
 from collections import Counter
 from collections.abc import Sequence
 
-from orchestrator.cause import Cause
 from orchestrator.fabric import hosts as by_host
 from orchestrator.fabric.clues import SETUP, Clue
 from orchestrator.fabric.diagnosis import Diagnosis, Word
@@ -25,6 +24,7 @@ from orchestrator.fabric.reasons import (
     other_provider,
     sockets,
 )
+from orchestrator.rundir.cause import Cause
 
 
 def judge(

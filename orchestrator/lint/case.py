@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.errors import SpecError
+from orchestrator.launchplan.target import Target, target
 from orchestrator.lint.nccl_variables import Version
 from orchestrator.profile import SiteProfile
 from orchestrator.spec.job import JobSpec
-from orchestrator.target import Target, target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

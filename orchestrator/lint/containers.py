@@ -7,8 +7,8 @@ variables in; what is left are plug-ins and sockets.
 import re
 from collections.abc import Iterator, Mapping
 
-from orchestrator.container import container as container_of
 from orchestrator.errors import SpecError
+from orchestrator.launchplan.container import container as container_of
 from orchestrator.lint.case import Case, Setting
 from orchestrator.lint.rule import Hit, rule
 from orchestrator.profile import ContainerProfile

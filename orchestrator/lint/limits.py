@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from orchestrator.fields import slurm_time
+from orchestrator.keys.fields import slurm_time
+from orchestrator.launchplan.target import beyond_limits
 from orchestrator.lint.case import Case, Job
 from orchestrator.lint.rule import Hit, rule
 from orchestrator.profile import Terms
-from orchestrator.target import beyond_limits
 
 _PROFILE = "the site profile"
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from orchestrator.directives import forbidden_asked, gpu_request
+from orchestrator.keys.options import NEVER, SET_BY_FSDPQ
+from orchestrator.launchplan.directives import forbidden_asked, gpu_request
 from orchestrator.lint.case import Case, Job, Place
 from orchestrator.lint.rule import Hit, rule
-from orchestrator.options import NEVER, SET_BY_FSDPQ
 from orchestrator.profile import GpuProfile
 
 SBATCH = "sbatch(1)"
@@ -71,7 +71,7 @@ def two_gpu_requests(case: Case) -> Iterator[Hit]:
     "error",
     why="it takes the place of the GPU request, which is made with the same option",
     do="remove it; gpu.request, gpu.type and gpus_per_node say what to ask for",
-    source="fsdpq: orchestrator/directives.py",
+    source="fsdpq: orchestrator/launchplan/directives.py",
 )
 def gpu_request_replaced(case: Case) -> Iterator[Hit]:
     """The option of the profile's own GPU request among its other options."""
@@ -135,7 +135,7 @@ def memory_unknown(case: Case) -> Iterator[Hit]:
     why="fsdpq sets this option from a key of its own, and the one here takes its place for every"
     " job",
     do="use the key instead",
-    source="fsdpq: orchestrator/options.py",
+    source="fsdpq: orchestrator/keys/options.py",
 )
 def option_of_fsdpq(case: Case) -> Iterator[Hit]:
     """An option in a profile that has a key, or that the run is held by."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import ActionError
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore.store import attempt_numbers, read_json
 from orchestrator.scheduler import Answer, Ids, JobRecord, JobState, no_ids
-from orchestrator.store import attempt_numbers, read_json
 
 _INTERPRETERS = ("bash", "python")
 

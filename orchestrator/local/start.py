@@ -13,7 +13,7 @@ from typing import Any
 from submitit.core.core import Job
 from submitit.local.local import LocalExecutor
 
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 
 # submitit ends a local job after two minutes unless it is told otherwise.
 _TEN_YEARS_MIN = 60 * 24 * 3650

@@ -5,13 +5,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from orchestrator.beat import ENDING, Beat, beats_folder, local_stack
 from orchestrator.checkpoint.durable import write_json
-from orchestrator.layout import AttemptLayout, RunLayout
 from orchestrator.monitor.gpus import Gpus
-from orchestrator.node_report import Gpu, NodeReport, RankReport
-from orchestrator.stack_files import publish
-from orchestrator.worker_logs import have_begun
+from orchestrator.rundir.beat import ENDING, Beat, beats_folder, local_stack
+from orchestrator.rundir.layout import AttemptLayout, RunLayout
+from orchestrator.rundir.node_report import Gpu, NodeReport, RankReport
+from orchestrator.rundir.stack_files import publish
+from orchestrator.rundir.worker_logs import have_begun
 
 _PUBLISH_S = 15.0
 # A tick comes every second; one that is this late says that the node stood still, or nearly.

@@ -8,8 +8,8 @@ from typing import get_args
 
 from orchestrator.clouds import Cloud
 from orchestrator.errors import RunError
-from orchestrator.layout import AttemptLayout
-from orchestrator.limits import Limits
+from orchestrator.rundir.layout import AttemptLayout
+from orchestrator.rundir.limits import Limits
 
 METADATA_URL = "http://169.254.169.254"
 _LEAD_S = 120

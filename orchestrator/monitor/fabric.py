@@ -15,14 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from orchestrator.attempt import Network
-from orchestrator.beat import beats_folder
 from orchestrator.fabric import record
 from orchestrator.fabric.promise import NO_RDMA, Promise
-from orchestrator.layout import RunLayout
 from orchestrator.monitor.duty import say
 from orchestrator.monitor.environment import NodeEnvironment
 from orchestrator.monitor.note_file import append
+from orchestrator.rundir.attempt import Network
+from orchestrator.rundir.beat import beats_folder
+from orchestrator.rundir.layout import RunLayout
 
 # Without a step: a script may never tell its steps, and a start may take minutes.
 _FIRST_S = 60.0

@@ -8,7 +8,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from orchestrator.node_report import Gpu
+from orchestrator.rundir.node_report import Gpu
 
 _EVERY_S = 60.0
 _PATIENCE_S = 20.0

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.checkpoint.durable import write_json
-from orchestrator.layout import AttemptLayout
 from orchestrator.monitor.cloud.reclaim import Reclaim
 from orchestrator.monitor.note_file import append
+from orchestrator.rundir.layout import AttemptLayout
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from orchestrator.fields import EnvVars, Line, Strict
-from orchestrator.mounts import Mount
+from orchestrator.keys.fields import EnvVars, Line, Strict
+from orchestrator.keys.mounts import Mount
 
 Runtime = Literal["pyxis", "apptainer", "singularity", "shifter", "podman-hpc", "edf"]
 

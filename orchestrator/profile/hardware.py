@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from orchestrator.counts import Count, Gpus
-from orchestrator.fields import Line, SbatchValue, Strict
-from orchestrator.topology import TopologyProfile, check_rails
+from orchestrator.keys.counts import Count, Gpus
+from orchestrator.keys.fields import Line, SbatchValue, Strict
+from orchestrator.keys.topology import TopologyProfile, check_rails
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

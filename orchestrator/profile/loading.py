@@ -6,7 +6,7 @@ from typing import Any
 
 from orchestrator import resources
 from orchestrator.errors import ProfileError
-from orchestrator.fields import read_yaml, validate
+from orchestrator.keys.fields import read_yaml, validate
 from orchestrator.profile.schema import SiteProfile, facts_of
 
 

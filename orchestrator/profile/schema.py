@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from orchestrator.clouds import Cloud
-from orchestrator.counts import Count
-from orchestrator.fields import EnvVars, Line, SbatchValue, Strict
-from orchestrator.options import Forbidden, Options
+from orchestrator.keys.counts import Count
+from orchestrator.keys.fields import EnvVars, Line, SbatchValue, Strict
+from orchestrator.keys.options import Forbidden, Options
 from orchestrator.profile.container import ContainerProfile
 from orchestrator.profile.hardware import (
     FabricProfile,

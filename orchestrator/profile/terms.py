@@ -5,8 +5,8 @@ from typing import Literal
 from pydantic import model_validator
 
 from orchestrator.clouds import Cloud
-from orchestrator.counts import Count, LongWaits, WholeNumber
-from orchestrator.fields import Line, SbatchValue, Strict, TimeLimit
+from orchestrator.keys.counts import Count, LongWaits, WholeNumber
+from orchestrator.keys.fields import Line, SbatchValue, Strict, TimeLimit
 from orchestrator.profile.hardware import GpuProfile
 
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from orchestrator.attempt import Attempt, Network, RankError
 from orchestrator.bandwidth import Record, find
 from orchestrator.decide import (
     Action,
@@ -18,14 +17,15 @@ from orchestrator.decide import (
     TellStop,
     Wait,
 )
-from orchestrator.environment import Change
-from orchestrator.ledger import Books, Entry, Ledger, Row, account
-from orchestrator.nodes import BadNode, bad_nodes
-from orchestrator.placement import spread
-from orchestrator.plan import LaunchPlan
+from orchestrator.judging.ledger import Books, Entry, Ledger, Row, account
+from orchestrator.judging.nodes import BadNode, bad_nodes
+from orchestrator.launchplan.placement import spread
+from orchestrator.launchplan.plan import LaunchPlan
 from orchestrator.report.rows import Told, alive, ended, row
+from orchestrator.rundir.attempt import Attempt, Network, RankError
+from orchestrator.rundir.environment import Change
+from orchestrator.runstore.sight import Sight
 from orchestrator.scheduler import JobState
-from orchestrator.sight import Sight
 
 # Characters of an explanation in a table; the whole of it is in the events and in --json.
 _WIDTH = 240

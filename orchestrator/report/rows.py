@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.attempt import Attempt
-from orchestrator.classify import of_attempt, too_little
 from orchestrator.decide import Action, Over, Restart
-from orchestrator.sight import Sight
+from orchestrator.judging.classify import of_attempt, too_little
+from orchestrator.rundir.attempt import Attempt
+from orchestrator.runstore.sight import Sight
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from orchestrator.fields import slurm_time
+from orchestrator.keys.fields import slurm_time
 from orchestrator.profile import PreemptibleProfile, SiteProfile, Terms
 from orchestrator.report.columns import columns, fitted
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from orchestrator.nodes import describe
+from orchestrator.judging.nodes import describe
 from orchestrator.report import bandwidth
 from orchestrator.report.books import ledger_lines
 from orchestrator.report.columns import columns

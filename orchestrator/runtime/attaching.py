@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from orchestrator.limits import Limits
+from orchestrator.rundir.limits import Limits
 from orchestrator.runtime.alone import Agreement
 from orchestrator.runtime.environment import read_environment
 from orchestrator.runtime.notices import NoticeBoard, end_with_parent

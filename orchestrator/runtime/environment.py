@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator.checkpoint.durable import write_text
 from orchestrator.errors import RunError
-from orchestrator.layout import AttemptLayout, RunLayout
+from orchestrator.rundir.layout import AttemptLayout, RunLayout
 
 _STANDALONE = "fsdpq-run"
 _WAIT_S = 60.0

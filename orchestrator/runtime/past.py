@@ -13,7 +13,7 @@ from typing import Any
 
 from orchestrator.checkpoint.interval import Ended, Past
 from orchestrator.json_lines import objects
-from orchestrator.layout import AttemptLayout, RunLayout
+from orchestrator.rundir.layout import AttemptLayout, RunLayout
 from orchestrator.runtime.environment import Environment, attempt_numbers
 
 # Saves that are looked at: the newest, since storage may have become slower or faster.

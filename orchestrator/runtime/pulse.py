@@ -16,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from orchestrator.beat import ENDING, STARTING, TRAINING, Beat, beats_folder, local_stack
 from orchestrator.checkpoint.durable import write_text
-from orchestrator.limits import ENOUGH_STEPS, Limits
+from orchestrator.rundir.beat import ENDING, STARTING, TRAINING, Beat, beats_folder, local_stack
+from orchestrator.rundir.limits import ENOUGH_STEPS, Limits
+from orchestrator.rundir.stack_files import publish
 from orchestrator.runtime.environment import Environment
 from orchestrator.runtime.stack_timer import StackTimer
-from orchestrator.stack_files import publish
 
 _EVERY_S = 0.5
 _REMEMBERED = 50

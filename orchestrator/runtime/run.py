@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from orchestrator.beat import RESUMING, SAVING
 from orchestrator.checkpoint import Checkpoint, FileEntry
 from orchestrator.checkpoint.interval import MAX_INTERVAL_S, MTBF_S
 from orchestrator.errors import CheckpointError
+from orchestrator.rundir.beat import RESUMING, SAVING
 from orchestrator.runtime import resuming
 from orchestrator.runtime.ahead import Ahead
 from orchestrator.runtime.alone import Agreement, Alone

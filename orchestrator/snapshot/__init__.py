@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import SpecError
-from orchestrator.layout import RunLayout
-from orchestrator.plan import LaunchPlan
+from orchestrator.launchplan.plan import LaunchPlan
+from orchestrator.rundir.layout import RunLayout
 from orchestrator.snapshot import copying, git, imports, own, tree
 from orchestrator.snapshot import settle as settling
 from orchestrator.snapshot.own import Own

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from orchestrator.errors import SpecError
-from orchestrator.layout import RunLayout
-from orchestrator.plan import LaunchPlan
+from orchestrator.launchplan.plan import LaunchPlan
+from orchestrator.rundir.layout import RunLayout
 from orchestrator.snapshot.tree import Tree
 
 _PATH = "PYTHONPATH"

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from orchestrator.counts import Count
-from orchestrator.fields import Strict, no_control
+from orchestrator.keys.counts import Count
+from orchestrator.keys.fields import Strict, no_control
 
 
 def _pattern(text: str) -> str:

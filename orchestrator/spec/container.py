@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator
 
-from orchestrator.fields import Line, Strict
-from orchestrator.mounts import Mount
+from orchestrator.keys.fields import Line, Strict
+from orchestrator.keys.mounts import Mount
 
 _IMAGE = re.compile(r"[\w/.~][\w@%+=.~/:#-]*")
 _FILES = (".sqsh", ".squashfs", ".sif", ".img", ".toml")

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from orchestrator.fields import Strict
-from orchestrator.limits import Limits
+from orchestrator.keys.fields import Strict
+from orchestrator.rundir.limits import Limits
 
 Seconds = Annotated[float, Field(gt=0, le=604800, allow_inf_nan=False)]
 

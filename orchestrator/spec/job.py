@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, model_validator
 
-from orchestrator.counts import Cpus, Gib, Gpus, Nodes
 from orchestrator.errors import SpecError
-from orchestrator.fields import (
+from orchestrator.keys.counts import Cpus, Gib, Gpus, Nodes
+from orchestrator.keys.fields import (
     EnvVars,
     Line,
     RunName,
@@ -23,14 +23,14 @@ from orchestrator.fields import (
     read_yaml,
     validate,
 )
-from orchestrator.options import SbatchOptions
+from orchestrator.keys.options import SbatchOptions
+from orchestrator.keys.topology import Switches
 from orchestrator.spec.code import Code, CodeSpec
 from orchestrator.spec.container import Container
 from orchestrator.spec.hang import HangSpec
 from orchestrator.spec.preflight import CERTAIN, PreflightSpec
 from orchestrator.spec.restart import ElasticSpec, RestartSpec
 from orchestrator.spec.train import TrainSpec
-from orchestrator.topology import Switches
 
 
 class NoticeSpec(Strict):

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from orchestrator.bandwidth.record import RATIO
-from orchestrator.counts import WholeNumber
-from orchestrator.fields import Strict
+from orchestrator.keys.counts import WholeNumber
+from orchestrator.keys.fields import Strict
 
 Seconds = Annotated[int, Field(ge=1, le=3600, strict=True)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]

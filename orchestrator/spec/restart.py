@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from orchestrator.counts import Nodes, Times, Waits
-from orchestrator.fields import Strict
+from orchestrator.keys.counts import Nodes, Times, Waits
+from orchestrator.keys.fields import Strict
 
 Budget = Annotated[int, Field(ge=0, le=10_000, strict=True)] | None
 
@@ -29,7 +29,7 @@ class BudgetSpec(Strict):
     preempted: Budget = None
 
     def by_cause(self) -> dict[str, int]:
-        """Return the budgets by the words of `orchestrator.classify.Cause`."""
+        """Return the budgets by the words of `orchestrator.judging.classify.Cause`."""
         given = {name: getattr(self, name) for name in type(self).model_fields}
         words = {"gpu_failure": "GPU failure", "gone": "gone without a word"}
         return {

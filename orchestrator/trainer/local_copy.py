@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from orchestrator.checkpoint.names import Scratch, parse_scratch
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 from orchestrator.runtime.environment import Environment
 from orchestrator.spec.train import check_local_copy
 from orchestrator.trainer.own_folder import (

@@ -17,12 +17,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from orchestrator import store, watch
 from orchestrator.cli.chosen import chosen_runs
 from orchestrator.cli.follow import Printer
-from orchestrator.layout import RunLayout
-from orchestrator.plan import LaunchPlan
-from orchestrator.policy import Policy
+from orchestrator.launchplan.plan import LaunchPlan
+from orchestrator.launchplan.policy import Policy
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import store
+from orchestrator.watching import watch
 from tests.slurm.cluster import Cluster
 from tests.slurm.user import COUNTER, FsdpqUser
 

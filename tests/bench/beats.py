@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.limits import Limits
+from orchestrator.rundir.limits import Limits
 from orchestrator.runtime.environment import read_environment
 from orchestrator.runtime.pulse import Pulse, Teller
 

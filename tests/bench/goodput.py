@@ -24,7 +24,7 @@ from statistics import mean
 from typing import Any
 
 from orchestrator.goodput import DAY_S, HOUR_S, Job, predict
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 from tests.slurm.cluster import Cluster
 from tests.slurm.user import FsdpqUser, attempts, steps
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator import store
 from orchestrator.checkpoint import list_checkpoints
+from orchestrator.runstore import store
 from tests.slurm.cluster.config import small_disk
 
 from .ledger import Line, give_order

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from orchestrator import store
+from orchestrator.runstore import store
 
 from .judge import Evidence, Span
 from .strike import Strike

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator import store
-from orchestrator.history import history
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import store
+from orchestrator.runstore.history import history
 from tests.slurm.cluster import Cluster, ClusterConfig, ComputeHost, SlurmVersion
 from tests.slurm.cluster.config import small_disk
 from tests.slurm.user import FsdpqUser

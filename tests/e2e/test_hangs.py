@@ -12,10 +12,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from orchestrator import facts
-from orchestrator.attempt import Hang
-from orchestrator.layout import RunLayout
 from orchestrator.monitor.beats import Beats
+from orchestrator.rundir.attempt import Hang
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import facts
 
 pytestmark = pytest.mark.e2e
 

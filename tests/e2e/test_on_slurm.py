@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 from tests.slurm.cluster import Cluster
 from tests.slurm.user import FsdpqUser, attempts, last_step, steps
 

@@ -19,7 +19,7 @@ pytest.importorskip("gguf")
 
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
-from orchestrator.layout import RunLayout  # noqa: E402
+from orchestrator.rundir.layout import RunLayout  # noqa: E402
 from orchestrator.spec.train import DataSpec  # noqa: E402
 from tests.slurm.cluster import Cluster  # noqa: E402
 from tests.slurm.user import FsdpqUser, attempts, last_step, steps  # noqa: E402

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import store
+from orchestrator.runstore import store
 from tests.clouds import ScheduledEvents, serve
 from tests.two_nodes import TwoNodes
 

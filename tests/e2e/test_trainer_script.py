@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import store
+from orchestrator.runstore import store
 
 pytest.importorskip("torch")
 

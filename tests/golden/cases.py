@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from orchestrator import plan as planning
-from orchestrator import script
 from orchestrator.errors import SpecError
-from orchestrator.fields import read_yaml, validate
-from orchestrator.layout import RunLayout
+from orchestrator.keys.fields import read_yaml, validate
+from orchestrator.launchplan import plan as planning
+from orchestrator.launchplan import script
 from orchestrator.profile import ContainerProfile, GpuProfile, SiteProfile, load_profile, shipped
+from orchestrator.rundir.layout import RunLayout
 from orchestrator.spec.job import JobSpec
-from orchestrator.watch_job import Options, describe
+from orchestrator.watching.watch_job import Options, describe
 
 HERE = Path(__file__).parent
 JOBS = HERE.parents[1] / "jobs"

@@ -25,9 +25,9 @@ from typing import Any
 
 import torch
 
-from orchestrator import store
-from orchestrator.layout import AttemptLayout, RunLayout
 from orchestrator.monitor.gpus import _QUESTIONS
+from orchestrator.rundir.layout import AttemptLayout, RunLayout
+from orchestrator.runstore import store
 from tests.gpu.preempted import FSDPQ, fsdpq, gpu_names, metrics, nccl_version, wait
 
 RUN = "hung"

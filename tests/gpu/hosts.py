@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator import store
-from orchestrator.layout import AttemptLayout, RunLayout
+from orchestrator.rundir.layout import AttemptLayout, RunLayout
+from orchestrator.runstore import store
 from tests.gpu import packages
 from tests.slurm.cluster import Cluster, ClusterConfig, ComputeHost
 from tests.slurm.cluster.config import SYSTEM_PATH

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from orchestrator import store
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import store
 from tests.gpu import hosts
 from tests.gpu.hosts import Machine
 from tests.gpu.results import Record, Results

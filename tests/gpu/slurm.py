@@ -22,9 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from orchestrator import store
-from orchestrator.layout import RunLayout
 from orchestrator.planner.families import shape_of
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import store
 from tests.gpu import hosts
 from tests.gpu.hosts import Machine
 from tests.gpu.results import about

@@ -15,8 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from orchestrator import submission  # noqa: F401 (so that no watcher has to import it)
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.submitting import submission  # noqa: F401 (so that no watcher has to import it)
 from tests.rounds import check, scene
 from tests.rounds.clock import Clock
 from tests.rounds.jobs import Slurm

@@ -11,9 +11,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from orchestrator import script, store
-from orchestrator.layout import RunLayout
-from orchestrator.plan import LaunchPlan
+from orchestrator.launchplan import script
+from orchestrator.launchplan.plan import LaunchPlan
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import store
 from tests.rounds.clock import Clock
 from tests.rounds.jobs import Slurm
 from tests.unit import builders

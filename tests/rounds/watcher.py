@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from orchestrator import act, claims
 from orchestrator.cli import main
+from orchestrator.runstore import claims
+from orchestrator.watching import act
 from tests.rounds.clock import Clock
 
 _POLL_S = 0.003

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator import store
+from orchestrator.runstore import store
 
 from .cluster import Cluster
 from .user import FsdpqUser, attempts

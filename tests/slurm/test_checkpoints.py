@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 
 from .cluster import Cluster
 from .user import FsdpqUser, attempts, last_step, steps

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 
 from .cluster import Cluster
 from .user import SITE, FsdpqUser, attempts, last_step, steps

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.layout import RunLayout
 from orchestrator.profile import load_profile
+from orchestrator.rundir.layout import RunLayout
 
 from .user import COUNTER, FsdpqUser
 

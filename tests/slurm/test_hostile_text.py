@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 
 from .cluster import Cluster
 from .user import COUNTER, FsdpqUser, steps

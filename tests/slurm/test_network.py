@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from orchestrator import store
-from orchestrator.layout import RunLayout
 from orchestrator.nodelist import expand
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import store
 
 from .cluster import Cluster
 from .user import HERE, FsdpqUser, attempts, last_step, steps

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 
 from .cluster import Cluster
 from .cluster.config import SYSTEM_PATH

@@ -6,7 +6,7 @@ import sys
 
 import yaml
 
-from orchestrator import store
+from orchestrator.runstore import store
 
 from .cluster import Cluster
 from .user import HERE, SITE, FsdpqUser, attempts, last_step, steps

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.fields import slurm_time
+from orchestrator.keys.fields import slurm_time
 from orchestrator.profile import PartitionProfile, SiteProfile
 from tests.golden.cases import SLURM_SITES, Case, render, site_job, site_profile
 

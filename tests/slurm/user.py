@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 
 from .cluster import Cluster
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import yaml
 
-from orchestrator import plan as planning
-from orchestrator.attempt import Attempt, Finding, RankError, Weight
-from orchestrator.cause import Cause
 from orchestrator.decide import History, Observation, Policy, Restarted
 from orchestrator.errors import SpecError
-from orchestrator.fields import validate
-from orchestrator.layout import RunLayout
-from orchestrator.node_report import NodeReport, RankReport
-from orchestrator.plan import LaunchPlan
+from orchestrator.keys.fields import validate
+from orchestrator.launchplan import plan as planning
+from orchestrator.launchplan.plan import LaunchPlan
 from orchestrator.profile import SiteProfile
+from orchestrator.rundir.attempt import Attempt, Finding, RankError, Weight
+from orchestrator.rundir.cause import Cause
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.rundir.node_report import NodeReport, RankReport
 from orchestrator.scheduler import JobRecord, JobState
 from orchestrator.spec.job import JobSpec
 from orchestrator.spec.restart import BudgetSpec

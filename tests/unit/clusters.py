@@ -11,7 +11,7 @@ from orchestrator.detect.login import Login
 from orchestrator.detect.node import Node
 from orchestrator.detect.site import Detected, detected
 from orchestrator.errors import ProfileError
-from orchestrator.fields import validate
+from orchestrator.keys.fields import validate
 from orchestrator.profile import SiteProfile
 from orchestrator.slurm import accounting, inventory, words
 from orchestrator.slurm.cluster import Cluster

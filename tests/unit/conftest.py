@@ -9,8 +9,10 @@ from typing import Any, NoReturn
 
 import pytest
 
-from orchestrator import store, submission, watch
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import store
+from orchestrator.submitting import submission
+from orchestrator.watching import watch
 
 from . import recorded_slurm
 from .builders import NOW, make_run

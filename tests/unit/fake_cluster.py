@@ -12,7 +12,7 @@ from orchestrator.errors import (
     SubmitError,
     SubmitUnknownError,
 )
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 from orchestrator.scheduler import Answer, Ids, JobRecord, JobState, no_ids
 
 from .builders import NOW

@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 
-from orchestrator import control, facts, starting, store, watch
-from orchestrator.attempt import Hang
-from orchestrator.classify import Cause, Verdict
 from orchestrator.decide import Exclude, Over, Replace, StartNow, Wait
 from orchestrator.errors import SubmitError
-from orchestrator.layout import RunLayout
+from orchestrator.judging.classify import Cause, Verdict
+from orchestrator.rundir.attempt import Hang
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import facts, store
 from orchestrator.scheduler import JobState
-from orchestrator.watch import Outcome
+from orchestrator.submitting import starting
+from orchestrator.watching import control, watch
+from orchestrator.watching.watch import Outcome
 
 from .builders import NOW, POLICY, make_run, rank_error
 from .fake_cluster import Cluster
@@ -204,7 +206,7 @@ def test_a_submission_that_no_node_is_left_for_is_made_with_all_of_them(
             raise SubmitError(["sbatch"], returncode=1, stderr=words)
         return real(layout, options=options)
 
-    monkeypatch.setattr("orchestrator.submission.submit_slurm", submit)
+    monkeypatch.setattr("orchestrator.submitting.submission.submit_slurm", submit)
     suspect(run, "n2")
     cluster.put(state=S.NODE_FAIL, in_queue=False)
     assert once(run).note == "submitted job 8"

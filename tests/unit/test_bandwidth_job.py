@@ -14,12 +14,13 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from orchestrator import bandwidth_job, guard
+from orchestrator import guard
+from orchestrator.answers import bandwidth_job
 from orchestrator.cli import main
 from orchestrator.errors import SpecError
-from orchestrator.launch import Launch
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 from orchestrator.scheduler import JobState
+from orchestrator.submitting.launch import Launch
 
 from .builders import NOW, SITE, write_job
 from .fake_cluster import Cluster

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator import plan as planning
-from orchestrator import store
-from orchestrator.layout import RunLayout
-from orchestrator.script import render
+from orchestrator.launchplan import plan as planning
+from orchestrator.launchplan.script import render
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import store
 
 from .builders import site, spec
 

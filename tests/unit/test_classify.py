@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.attempt import Weight
-from orchestrator.classify import Cause, classify, of_attempt, past_verdict
+from orchestrator.judging.classify import Cause, classify, of_attempt, past_verdict
+from orchestrator.rundir.attempt import Weight
 from orchestrator.scheduler import JobState
 
 from .builders import attempt, finding, job, rank_error

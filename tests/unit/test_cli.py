@@ -13,10 +13,11 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from orchestrator import __version__, store
+from orchestrator import __version__
 from orchestrator.cli import main
 from orchestrator.cli.main import _COMMANDS, _HELP
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import store
 
 from .builders import make_run, write_job
 

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from orchestrator.errors import ProfileError, SpecError
-from orchestrator.fields import validate
-from orchestrator.mounts import mount, uncovered
-from orchestrator.plan import LaunchPlan, check_mounts
+from orchestrator.keys.fields import validate
+from orchestrator.keys.mounts import mount, uncovered
+from orchestrator.launchplan.plan import LaunchPlan, check_mounts
+from orchestrator.launchplan.script import render
 from orchestrator.profile import SiteProfile
-from orchestrator.script import render
 from orchestrator.spec.job import load_job
 
 from .builders import SITE, plan, site, spec

@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 import pytest
 
-from orchestrator import act, claims, control, observe, store, watch
 from orchestrator.decide import Over, turn
 from orchestrator.errors import QueryError, RunError
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import claims, store
 from orchestrator.scheduler import JobState
+from orchestrator.watching import act, control, observe, watch
 
 from .fake_cluster import Cluster
 

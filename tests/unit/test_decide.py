@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from orchestrator.classify import Cause
 from orchestrator.decide import (
     CANCEL_SETTLE_S,
     SETTLE_S,
@@ -28,6 +27,7 @@ from orchestrator.decide import (
     Wait,
     decide,
 )
+from orchestrator.judging.classify import Cause
 from orchestrator.scheduler import JobState
 
 from .builders import NOW, POLICY, attempt, finding, job, past, rank_error, seen

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from orchestrator.classify import Cause, Verdict
 from orchestrator.decide import BY_HAND, Restarted, budget
-from orchestrator.policy import Policy
+from orchestrator.judging.classify import Cause, Verdict
+from orchestrator.launchplan.policy import Policy
 
 from .builders import POLICY, past
 

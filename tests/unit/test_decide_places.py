@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from orchestrator.attempt import Hang
-from orchestrator.classify import Cause, Verdict
 from orchestrator.decide import (
     COLLECT_S,
     CancelJobs,
@@ -25,8 +23,10 @@ from orchestrator.decide import (
     decide,
 )
 from orchestrator.decide.ended import STOPPED_S
-from orchestrator.nodes import Suspicion
-from orchestrator.policy import Policy
+from orchestrator.judging.classify import Cause, Verdict
+from orchestrator.judging.nodes import Suspicion
+from orchestrator.launchplan.policy import Policy
+from orchestrator.rundir.attempt import Hang
 from orchestrator.scheduler import JobRecord, JobState
 
 from .builders import NOW, POLICY, attempt, job, past, rank_error, seen

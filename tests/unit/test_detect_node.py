@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator import script
 from orchestrator.detect.node import Node, nodes
 from orchestrator.detect.probing import Request, options
+from orchestrator.launchplan import script
 from orchestrator.preflight.hcas import Port
 from orchestrator.profile import SiteProfile
 

@@ -20,7 +20,7 @@ from orchestrator.fabric.promise import Promise
 from orchestrator.fabric.reading import BLOCK_BYTES, stream
 from orchestrator.fabric.shares import COSTS, Budget
 from orchestrator.fabric.sources import nccl_logs, of_paths
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 
 from .builders import SITE, make_run
 

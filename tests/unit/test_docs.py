@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from orchestrator import report
 from orchestrator.cli import main
-from orchestrator.fields import _Loader
+from orchestrator.keys.fields import _Loader
 from orchestrator.profile import load_profile, shipped
 from orchestrator.spec.job import JobSpec
 from orchestrator.spec.preflight import PreflightSpec

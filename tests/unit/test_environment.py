@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator import facts
-from orchestrator.environment import Change, Environment, changes, parse, parse_packages
+from orchestrator.rundir.environment import Change, Environment, changes, parse, parse_packages
+from orchestrator.runstore import facts
 
 from .builders import make_run
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator import facts
-from orchestrator.attempt import Finding, Weight
-from orchestrator.cause import Cause
-from orchestrator.classify import Verdict, classify
 from orchestrator.evidence import files, reading, reports, tracebacks
-from orchestrator.layout import AttemptLayout, RunLayout
+from orchestrator.judging.classify import Verdict, classify
+from orchestrator.rundir.attempt import Finding, Weight
+from orchestrator.rundir.cause import Cause
+from orchestrator.rundir.layout import AttemptLayout, RunLayout
+from orchestrator.runstore import facts
 from orchestrator.scheduler import JobState
 
 from .builders import job, make_run

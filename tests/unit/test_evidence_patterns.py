@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.attempt import Finding, Weight
-from orchestrator.cause import Cause
 from orchestrator.evidence import errors, scan
 from orchestrator.evidence.batch import BATCH, HINT
 from orchestrator.evidence.nccl import NCCL
 from orchestrator.evidence.pattern import Pattern
 from orchestrator.evidence.stderr import STDERR
+from orchestrator.rundir.attempt import Finding, Weight
+from orchestrator.rundir.cause import Cause
 
 OOM_NEW = (
     "OutOfMemoryError: CUDA out of memory. Tried to allocate 324.00 MiB. GPU 0 has a total capacity"

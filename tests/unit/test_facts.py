@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator import facts
-from orchestrator.classify import Cause, past_verdict
 from orchestrator.evidence import reading
-from orchestrator.layout import AttemptLayout, RunLayout
+from orchestrator.judging.classify import Cause, past_verdict
+from orchestrator.rundir.layout import AttemptLayout, RunLayout
+from orchestrator.runstore import facts
 
 from .builders import make_run
 

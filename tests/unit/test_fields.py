@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator import resources
 from orchestrator.errors import SpecError
-from orchestrator.fields import (
+from orchestrator.keys.fields import (
     EnvVars,
     Line,
     RunName,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator import plan as planning
 from orchestrator.first_job import Answers, job_file, most_nodes, partition_of, run_name
-from orchestrator.layout import RunLayout
-from orchestrator.plan import LaunchPlan
+from orchestrator.launchplan import plan as planning
+from orchestrator.launchplan.plan import LaunchPlan
 from orchestrator.profile import load_profile, shipped
+from orchestrator.rundir.layout import RunLayout
 from orchestrator.spec.job import load_job
 from orchestrator.spec.train import check_batch
 

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator import plan as planning
-from orchestrator import store
 from orchestrator.errors import InputError, SpecError
-from orchestrator.launch import _run_dir
-from orchestrator.layout import RunLayout
-from orchestrator.plan import LaunchPlan
-from orchestrator.script import render
+from orchestrator.launchplan import plan as planning
+from orchestrator.launchplan.plan import LaunchPlan
+from orchestrator.launchplan.script import render
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import store
+from orchestrator.submitting.launch import _run_dir
 
 from .builders import plan, site, spec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.layout import AttemptLayout
+from orchestrator.rundir.layout import AttemptLayout
 from tests.gpu import packages
 from tests.gpu.hosts import Machine, bus_ids, noticed_at
 from tests.slurm.cluster.config import gres_conf, slurm_conf

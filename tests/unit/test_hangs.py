@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.attempt import Hang
-from orchestrator.hangs import FRESH_S, explain, name, stuck
-from orchestrator.node_report import NodeReport, RankReport
+from orchestrator.judging.hangs import FRESH_S, explain, name, stuck
+from orchestrator.rundir.attempt import Hang
+from orchestrator.rundir.node_report import NodeReport, RankReport
 
 from .builders import NOW, node_report, rank_report
 from .test_stacks import LOADING, VOTING, dump

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator import launch, remarks, snapshot, starting, store
+from orchestrator import snapshot
 from orchestrator.errors import RunError, SpecError, SubmitError, SubmitUnknownError
-from orchestrator.plan import LaunchPlan
+from orchestrator.launchplan.plan import LaunchPlan
+from orchestrator.runstore import store
+from orchestrator.submitting import launch, remarks, starting
 
 from .builders import SITE, write_job
 

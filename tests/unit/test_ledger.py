@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.attempt import Attempt
-from orchestrator.ledger import Books, Entry, Ledger, Row, account
+from orchestrator.judging.ledger import Books, Entry, Ledger, Row, account
+from orchestrator.rundir.attempt import Attempt
 
 from .builders import attempt
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.errors import SpecError
-from orchestrator.limits import Limits
-from orchestrator.plan import LaunchPlan
+from orchestrator.launchplan.plan import LaunchPlan
+from orchestrator.rundir.limits import Limits
 
 from .builders import plan, spec
 

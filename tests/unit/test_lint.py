@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator import linting
 from orchestrator.lint import (
     LEVELS,
     Case,
@@ -23,6 +22,7 @@ from orchestrator.lint.lists import name_list
 from orchestrator.lint.nccl_variables import known, near
 from orchestrator.lint.paths import storage_of
 from orchestrator.profile import StorageProfile, load_profile, shipped
+from orchestrator.submitting import linting
 
 from .builders import SITE, plan, site, spec
 

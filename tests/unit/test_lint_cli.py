@@ -10,9 +10,9 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from orchestrator import linting
 from orchestrator.cli import main
 from orchestrator.profile import shipped
+from orchestrator.submitting import linting
 
 from .builders import SITE, write_job
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ActionError
-from orchestrator.layout import RunLayout
 from orchestrator.local.scheduler import LocalScheduler, job_id_of
+from orchestrator.rundir.layout import RunLayout
 from orchestrator.scheduler import Answer, JobState
 
 from .builders import make_run

@@ -19,7 +19,7 @@ from orchestrator.checkpoint import (
     published_name,
 )
 from orchestrator.errors import SpecError
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 from orchestrator.runtime.environment import read_environment
 from orchestrator.trainer import direct as direct_files
 from orchestrator.trainer import local_copy, room, step_copy

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import logs
 from orchestrator.errors import RunError
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import logs
 
 from .builders import make_run
 

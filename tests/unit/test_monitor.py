@@ -12,7 +12,6 @@ import pytest
 
 from orchestrator import clouds
 from orchestrator.errors import RunError
-from orchestrator.layout import AttemptLayout
 from orchestrator.monitor import __main__ as process
 from orchestrator.monitor import duty as duties
 from orchestrator.monitor.cloud.metadata import MetadataError
@@ -20,6 +19,7 @@ from orchestrator.monitor.cloud.reclaim import Reclaim
 from orchestrator.monitor.cloud.watch import ReclaimWatch
 from orchestrator.monitor.environment import read_environment
 from orchestrator.monitor.notes import Notes
+from orchestrator.rundir.layout import AttemptLayout
 from orchestrator.runtime.notices import Notice, read_notice_file
 from orchestrator.runtime.votes import decode, encode
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.beat import Beat, beats_folder, local_stack
 from orchestrator.monitor.beats import Beats, process_state
 from orchestrator.monitor.gpus import Gpus
-from orchestrator.node_report import Gpu, NodeReport
+from orchestrator.rundir.beat import Beat, beats_folder, local_stack
+from orchestrator.rundir.node_report import Gpu, NodeReport
 
 NO_PROCESS = 2**22 + 1  # above the largest pid there can be
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import plan as planning
-from orchestrator import store
-from orchestrator.layout import RunLayout
-from orchestrator.script import render
+from orchestrator.launchplan import plan as planning
+from orchestrator.launchplan.script import render
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import store
 from tests.clouds import Imds, serve
 from tests.two_nodes import LAUNCHER, ROOT, TwoNodes
 

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from orchestrator.classify import Cause, Verdict
-from orchestrator.nodes import Suspicion, bad_nodes, describe, suspicions
-from orchestrator.policy import Policy
+from orchestrator.judging.classify import Cause, Verdict
+from orchestrator.judging.nodes import Suspicion, bad_nodes, describe, suspicions
+from orchestrator.launchplan.policy import Policy
 
 from .builders import NOW
 

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from orchestrator import observe, store
-from orchestrator.classify import Cause
 from orchestrator.decide import Over, Restarted, decide
 from orchestrator.errors import QueryError
-from orchestrator.history import history
-from orchestrator.layout import RunLayout
+from orchestrator.judging.classify import Cause
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import store
+from orchestrator.runstore.history import history
+from orchestrator.runstore.sight import Sight
 from orchestrator.scheduler import Answer, Ids, JobRecord, JobState, no_ids
-from orchestrator.sight import Sight
+from orchestrator.watching import observe
 
 from .builders import attempt, job, make_run, past, seen
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.checkpoint.interval import FIRST_S, Ended, Past, daly_s
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 from orchestrator.runtime import Run, past, savelog
 from orchestrator.runtime.notices import NoticeBoard
 from orchestrator.runtime.pacing import Pacer

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator import placement
 from orchestrator.errors import SpecError
-from orchestrator.plan import settle
+from orchestrator.launchplan import placement
+from orchestrator.launchplan.plan import settle
 from orchestrator.profile import SiteProfile
 from orchestrator.spec.job import JobSpec
 from orchestrator.spec.train import mesh_shape

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator import plan as planning
 from orchestrator.errors import SpecError
-from orchestrator.fields import slurm_time, time_limit_s
-from orchestrator.layout import RunLayout
-from orchestrator.plan import LaunchPlan
+from orchestrator.keys.fields import slurm_time, time_limit_s
+from orchestrator.launchplan import plan as planning
+from orchestrator.launchplan.plan import LaunchPlan
 from orchestrator.profile import load_profile, shipped
+from orchestrator.rundir.layout import RunLayout
 
 from .builders import plan, site, spec
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator import fitness
 from orchestrator.errors import SpecError
-from orchestrator.fields import validate
+from orchestrator.keys.fields import validate
+from orchestrator.launchplan import fitness
 from orchestrator.preflight import gpus, hcas, reports, storage, writing
 from orchestrator.preflight.children import Output
 from orchestrator.preflight.expected import Expected

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator import fitness
 from orchestrator.bandwidth import Record
+from orchestrator.launchplan import fitness
 from orchestrator.preflight import bandwidth, ranks
 from orchestrator.preflight.children import Output
 from orchestrator.preflight.expected import Expected

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from orchestrator import recorder, resources
-from orchestrator.environment import parse_packages
-from orchestrator.layout import RunLayout
-from orchestrator.script import render
+from orchestrator.launchplan.script import render
+from orchestrator.rundir.environment import parse_packages
+from orchestrator.rundir.layout import RunLayout
 
 from .builders import make_run, plan, site, spec
 from .repository import commit, make_repository, write

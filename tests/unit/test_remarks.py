@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.model_remarks import of_config
 from orchestrator.spec.train import TrainSpec
-from orchestrator.train_remarks import of_train
+from orchestrator.submitting.model_remarks import of_config
+from orchestrator.submitting.train_remarks import of_train
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4}
 

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator import report
-from orchestrator.attempt import Attempt, Hang, Straggler, Weight
 from orchestrator.bandwidth import Record
-from orchestrator.classify import Cause, Verdict
 from orchestrator.decide import (
     Action,
     CancelJobs,
@@ -23,13 +21,15 @@ from orchestrator.decide import (
     Wait,
     decide,
 )
-from orchestrator.environment import Change
-from orchestrator.layout import RunLayout
-from orchestrator.ledger import Books
-from orchestrator.nodes import Suspicion
+from orchestrator.judging.classify import Cause, Verdict
+from orchestrator.judging.ledger import Books
+from orchestrator.judging.nodes import Suspicion
 from orchestrator.report import DrillReport, Status, Told
+from orchestrator.rundir.attempt import Attempt, Hang, Straggler, Weight
+from orchestrator.rundir.environment import Change
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore.sight import Sight
 from orchestrator.scheduler import JobState
-from orchestrator.sight import Sight
 
 from .builders import NOW, attempt, finding, job, past, plan, rank_error, seen
 from .test_bandwidth import all_pairs

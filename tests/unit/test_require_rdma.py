@@ -8,22 +8,25 @@ from typing import Any
 
 import pytest
 
-from orchestrator import act, facts, observe, report, status, store, watch
-from orchestrator.attempt import Attempt, Network
-from orchestrator.cause import Cause
-from orchestrator.classify import classify, past_verdict
+from orchestrator import report
+from orchestrator.answers import status
 from orchestrator.decide import Over, ProveNetwork, Replace, Restart, TellStop, Wait, decide
 from orchestrator.decide.network import GO_ON_S, HEED_S, LOOK_AGAIN_S, PROVE_S
 from orchestrator.errors import SpecError
 from orchestrator.fabric import record
 from orchestrator.fabric.promise import NO_RDMA, Promise
-from orchestrator.layout import AttemptLayout, RunLayout
+from orchestrator.judging.classify import classify, past_verdict
+from orchestrator.launchplan.policy import Policy
 from orchestrator.monitor.environment import NodeEnvironment
 from orchestrator.monitor.fabric import Fabric
-from orchestrator.policy import Policy
+from orchestrator.rundir.attempt import Attempt, Network
+from orchestrator.rundir.cause import Cause
+from orchestrator.rundir.layout import AttemptLayout, RunLayout
+from orchestrator.runstore import facts, store
 from orchestrator.runtime.notices import Notice
 from orchestrator.runtime.votes import decode, encode
 from orchestrator.scheduler import JobState
+from orchestrator.watching import act, observe, watch
 
 from .builders import NOW, attempt, job, make_run, past, plan, seen, site, spec
 from .fake_cluster import Cluster

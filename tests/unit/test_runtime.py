@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import CheckpointError, RunError
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 from orchestrator.runtime import Notice, Run, SupersededError, resuming, saving
 from orchestrator.runtime.environment import Environment, read_environment
 from orchestrator.runtime.notices import NoticeBoard, read_notice_file

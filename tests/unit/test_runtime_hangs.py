@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from orchestrator import facts
-from orchestrator.beat import Beat, beats_folder, local_stack
-from orchestrator.layout import RunLayout
-from orchestrator.limits import Limits
+from orchestrator.judging.stacks import main_thread, place
 from orchestrator.monitor.beats import Beats
+from orchestrator.rundir.beat import Beat, beats_folder, local_stack
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.rundir.limits import Limits
+from orchestrator.runstore import facts
 from orchestrator.runtime import Run
 from orchestrator.runtime.notices import NoticeBoard
 from orchestrator.runtime.pulse import Pulse, Teller
 from orchestrator.runtime.recorder import enqueued
-from orchestrator.stacks import main_thread, place
 
 from .test_runtime import Threads, environment
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator import plan as planning
 from orchestrator import resources
 from orchestrator.errors import TemplateError
-from orchestrator.layout import RunLayout
-from orchestrator.plan import LaunchPlan
-from orchestrator.script import before, directive, option, render, sh, value
+from orchestrator.launchplan import plan as planning
+from orchestrator.launchplan.plan import LaunchPlan
+from orchestrator.launchplan.script import before, directive, option, render, sh, value
+from orchestrator.rundir.layout import RunLayout
 
 from .builders import plan, site, spec
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import SpecError
-from orchestrator.plan import LaunchPlan
+from orchestrator.launchplan.plan import LaunchPlan
 from orchestrator.profile import GpuProfile, SiteProfile, load_profile, shipped
 
 from .builders import plan, spec

@@ -12,7 +12,7 @@ import pytest
 
 import orchestrator
 from orchestrator import errors, resources
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 
 # They import torch, or are commands of their own.
 LEFT_OUT = ("orchestrator.trainer", "orchestrator.__main__", "orchestrator.runtime.collective")

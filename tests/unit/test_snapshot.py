@@ -15,13 +15,15 @@ from typing import Any
 import pytest
 
 import orchestrator
-from orchestrator import facts, launch, snapshot, starting, store
+from orchestrator import snapshot
 from orchestrator.errors import RunError, SpecError
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import facts, store
 from orchestrator.snapshot import copying, git, imports, tree, walk
 from orchestrator.snapshot.patterns import matches
 from orchestrator.snapshot.tree import Entry, Tree
 from orchestrator.spec.code import CodeSpec
+from orchestrator.submitting import launch, starting
 
 from .builders import write_job
 from .repository import commit, make_repository, write

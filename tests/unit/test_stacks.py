@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.stacks import Place, main_thread, place
+from orchestrator.judging.stacks import Place, main_thread, place
 
 LIB = "/usr/lib/python3.11"
 SITE = f"{LIB}/site-packages"

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import observe, status, store
-from orchestrator.classify import Cause
+from orchestrator.answers import status
+from orchestrator.answers.status import last_line
 from orchestrator.decide import Over, Wait
+from orchestrator.judging.classify import Cause
+from orchestrator.runstore import store
 from orchestrator.scheduler import Answer
-from orchestrator.status import last_line
+from orchestrator.watching import observe
 
 from .builders import job, make_run
 from .test_observe import Asked

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator import claims, store
-from orchestrator.claims import CLAIM_STALE_S
 from orchestrator.errors import RunError
-from orchestrator.layout import RunLayout
-from orchestrator.plan import LaunchPlan
+from orchestrator.launchplan.plan import LaunchPlan
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import claims, store
+from orchestrator.runstore.claims import CLAIM_STALE_S
 
 from .builders import make_run, plan
 
@@ -80,7 +80,8 @@ def test_nothing_is_left_of_a_run_that_could_not_be_written(tmp_path: Path) -> N
 @pytest.mark.processes
 def test_of_many_that_create_one_wins(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from orchestrator import errors, layout, store\n"
+        "import sys; from pathlib import Path; from orchestrator import errors\n"
+        "from orchestrator.rundir import layout; from orchestrator.runstore import store\n"
         "sys.stdin.readline()\n"
         "try: store.create(layout.RunLayout(Path(sys.argv[1])), {'plan.json': sys.argv[2]})\n"
         "except errors.RunError: print('taken')\n"
@@ -359,7 +360,8 @@ def test_keys_do_not_meet(run: RunLayout) -> None:
 
 
 CLAIM = (
-    "import sys; from pathlib import Path; from orchestrator import claims, layout\n"
+    "import sys; from pathlib import Path; from orchestrator.rundir import layout\n"
+    "from orchestrator.runstore import claims\n"
     "sys.stdin.readline()\n"
     "print(claims.claim(layout.RunLayout(Path(sys.argv[1])), 'key'), flush=True)\n"
     "sys.stdin.readline()\n"

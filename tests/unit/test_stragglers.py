@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.attempt import Straggler
-from orchestrator.node_report import Gpu, RankReport
-from orchestrator.stragglers import straggler
+from orchestrator.judging.stragglers import straggler
+from orchestrator.rundir.attempt import Straggler
+from orchestrator.rundir.node_report import Gpu, RankReport
 
 from .builders import NOW, node_report, rank_report
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import store, submission
 from orchestrator.errors import SubmitError, SubmitUnknownError
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import store
+from orchestrator.submitting import submission
 
 from .builders import DATA, make_run
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import SpecError
-from orchestrator.plan import LaunchPlan
-from orchestrator.target import Target, target
+from orchestrator.launchplan.plan import LaunchPlan
+from orchestrator.launchplan.target import Target, target
 
 from .builders import plan, site, spec
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from orchestrator.errors import SpecError
-from orchestrator.topology import TopologyProfile, parse_switches
+from orchestrator.keys.topology import TopologyProfile, parse_switches
 
 from .builders import site, spec
 

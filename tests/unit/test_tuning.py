@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from orchestrator.errors import SpecError
-from orchestrator.fields import validate
+from orchestrator.keys.fields import validate
 from orchestrator.spec.train import LoraSpec, ModelSpec, TrainSpec
 
 TRAIN: dict[str, Any] = {

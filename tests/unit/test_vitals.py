@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator import facts, vitals
-from orchestrator.attempt import Attempt
-from orchestrator.layout import AttemptLayout, RunLayout
-from orchestrator.node_report import RankReport
+from orchestrator.rundir.attempt import Attempt
+from orchestrator.rundir.layout import AttemptLayout, RunLayout
+from orchestrator.rundir.node_report import RankReport
+from orchestrator.runstore import facts, vitals
 
 from .builders import NOW, make_run, node_report, rank_report
 from .test_stacks import LOADING, VOTING, dump

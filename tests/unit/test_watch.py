@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator import store, watch
 from orchestrator.decide import Over, Restart, StartNow, Wait, turn
-from orchestrator.layout import RunLayout
 from orchestrator.local.scheduler import LocalScheduler
+from orchestrator.rundir.layout import RunLayout
+from orchestrator.runstore import store
 from orchestrator.scheduler import JobState
 from orchestrator.slurm.client import SlurmScheduler
-from orchestrator.watch import Outcome
+from orchestrator.watching import watch
+from orchestrator.watching.watch import Outcome
 
 from .builders import NOW, make_run, rank_error
 from .fake_cluster import Cluster

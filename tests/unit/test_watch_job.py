@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from orchestrator import watch_job
 from orchestrator.cli import main
 from orchestrator.errors import QueryError, RunError, SchedulerError, SpecError
 from orchestrator.scheduler import JobState
 from orchestrator.slurm import client
-from orchestrator.watch_job import Options, WatchJob
+from orchestrator.watching import watch_job
+from orchestrator.watching.watch_job import Options, WatchJob
 
 from .builders import plan, site
 from .fake_cluster import Cluster

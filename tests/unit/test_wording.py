@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import SpecError
-from orchestrator.fields import read_yaml, validate
+from orchestrator.keys.fields import read_yaml, validate
 from orchestrator.spec.job import JobSpec
 
 START = "name: x\nsite: local\nscript: a\n"

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from orchestrator.checkpoint.interval import MAX_INTERVAL_S, MTBF_S
-from orchestrator.counts import MOST, Count
 from orchestrator.errors import SpecError
-from orchestrator.fields import Strict, no_control
+from orchestrator.keys.counts import MOST, Count
+from orchestrator.keys.fields import Strict, no_control
 from orchestrator.spec.train.numbers import PositiveFloat
 
 

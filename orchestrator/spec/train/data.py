@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from orchestrator.counts import Count
-from orchestrator.fields import Line, Named, Strict
+from orchestrator.keys.counts import Count
+from orchestrator.keys.fields import Line, Named, Strict
 from orchestrator.spec.train.numbers import PositiveFloat
 
 KINDS = ("text_files", "jsonl", "shards", "dataset")

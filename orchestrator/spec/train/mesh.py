@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from orchestrator.counts import MOST, Count
-from orchestrator.fields import Strict
+from orchestrator.keys.counts import MOST, Count
+from orchestrator.keys.fields import Strict
 
 
 def _copies(value: object) -> object:

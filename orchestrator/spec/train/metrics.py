@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool
 
-from orchestrator.fields import Line, Strict
+from orchestrator.keys.fields import Line, Strict
 
 _Name = Annotated[Line, Field(min_length=1)]
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, model_validator
 
-from orchestrator.fields import Named, Strict
+from orchestrator.keys.fields import Named, Strict
 
 
 def _named_family(value: object) -> object:

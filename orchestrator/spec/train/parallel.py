@@ -4,8 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
-from orchestrator.counts import Count
-from orchestrator.fields import Strict
+from orchestrator.keys.counts import Count
+from orchestrator.keys.fields import Strict
 
 # Logits in fp32 that may be there at once, in bytes, where `loss_chunks` is auto. Beside them stand
 # their bf16 original and two gradients, so the peak is about three times this.

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, model_validator
 
-from orchestrator.counts import Count, Seed, WholeNumber
 from orchestrator.errors import SpecError
-from orchestrator.fields import validate
+from orchestrator.keys.counts import Count, Seed, WholeNumber
+from orchestrator.keys.fields import validate
 from orchestrator.spec.train.checkpoint import CheckpointSpec
 from orchestrator.spec.train.data import DataSpec, EvalSpec
 from orchestrator.spec.train.mesh import Mesh, MeshSpec

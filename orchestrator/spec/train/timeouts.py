@@ -1,7 +1,7 @@
 """How long ranks wait for one another: `train.timeouts_s`."""
 
-from orchestrator.counts import Seconds
-from orchestrator.fields import Strict
+from orchestrator.keys.counts import Seconds
+from orchestrator.keys.fields import Strict
 
 
 class TimeoutSpec(Strict):

@@ -4,8 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from orchestrator.counts import Count
-from orchestrator.fields import Line, Strict, no_control, not_empty
+from orchestrator.keys.counts import Count
+from orchestrator.keys.fields import Line, Strict, no_control, not_empty
 from orchestrator.spec.train.numbers import PositiveFloat
 
 

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from orchestrator.layout import RunLayout
+from orchestrator.rundir.layout import RunLayout
 from orchestrator.spec.train.metrics import MetricsSpec
 from orchestrator.trainer.mirror.curve import Curve
 from orchestrator.trainer.mirror.keeper import Keeper

@@ -1,0 +1,1 @@
+"""What stands behind commands that answer: how a run is, why it failed, what a job will need."""
