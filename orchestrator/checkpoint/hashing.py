@@ -1,6 +1,6 @@
 """Hashes files and notes which state of them it hashed; also a program of its own.
 
-    python -m orchestrator.checkpoint.hashing PARENT FOLDER NAME...
+    python -m orchestrator.checkpoint.hashing PARENT FILE...
 
 prints a line of JSON for each file that it could read, and ends with the process PARENT. It is a
 process rather than threads because threads would wait for an interpreter that is busy importing
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 # hashlib lets go of the interpreter lock, so threads do add up; more than a few only makes one
 # disk seek to and fro.
@@ -22,30 +23,22 @@ HASH_THREADS = 4
 _LOOK_S = 0.2
 
 
+# Device, inode, bytes, and when it last changed, in ns. A file that is replaced has another inode,
+# one that is written to another time or length.
+State = tuple[int, int, int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Hashed:
-    """The SHA-256 of a file in hexadecimal digits, and the state of the file that has it.
+    """The SHA-256 of a file in hexadecimal digits, and the state of the file that has it."""
 
-    A file that is replaced has another inode, one that is written to another time or length.
-    """
-
-    name: str
     sha256: str
-    inode: int
-    size: int
-    mtime_ns: int
+    state: State
 
-    def is_of(self, path: Path) -> bool:
-        """Return whether ``path`` still is in that state."""
-        try:
-            found = path.stat()
-        except OSError:
-            return False
-        return (found.st_ino, found.st_size, found.st_mtime_ns) == (
-            self.inode,
-            self.size,
-            self.mtime_ns,
-        )
+
+def state_of(found: os.stat_result) -> State:
+    """Return what tells a file from others, and from itself before and after a change. Pure."""
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def sha256_of(path: Path) -> str:
@@ -55,43 +48,45 @@ def sha256_of(path: Path) -> str:
         OSError: It cannot be read.
     """
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hash_file(file).sha256
 
 
-def hash_file(folder: Path, name: str) -> Hashed:
-    """Return what ``name`` in ``folder`` hashes to, by its state before it was read.
+def hash_file(file: IO[bytes]) -> Hashed:
+    """Return what ``file`` hashes to from its beginning, and its state before it was read.
 
     Raises:
         OSError: It cannot be read.
     """
-    with (folder / name).open("rb") as file:
-        state = os.fstat(file.fileno())
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return Hashed(name, digest, state.st_ino, state.st_size, state.st_mtime_ns)
+    state = state_of(os.fstat(file.fileno()))
+    file.seek(0)
+    return Hashed(hashlib.file_digest(file, "sha256").hexdigest(), state)  # type: ignore[arg-type]
 
 
 def parse(line: str) -> Hashed | None:
     """Return what a line of the program says, None if it is cut off. Pure."""
     try:
-        return Hashed(**json.loads(line))
-    except (ValueError, TypeError):
+        content = json.loads(line)
+        device, inode, size, mtime_ns = content["state"]
+        return Hashed(str(content["sha256"]), (device, inode, size, mtime_ns))
+    except (ValueError, TypeError, KeyError):
         return None
 
 
 def main(argv: Sequence[str]) -> None:
     """Hash files and tell of each as soon as it is done, for as long as somebody listens."""
-    parent, folder, names = int(argv[0]), Path(argv[1]), argv[2:]
+    parent, paths = int(argv[0]), argv[1:]
     with ThreadPoolExecutor(HASH_THREADS) as pool:
-        waiting = {pool.submit(_tell, folder, name) for name in names}
+        waiting = {pool.submit(_tell, path) for path in paths}
         while waiting:
             _, waiting = wait(waiting, timeout=_LOOK_S)
             if os.getppid() != parent:
                 os._exit(0)
 
 
-def _tell(folder: Path, name: str) -> None:
+def _tell(path: str) -> None:
     try:
-        line = json.dumps(asdict(hash_file(folder, name)))
+        with Path(path).open("rb") as file:
+            line = json.dumps(asdict(hash_file(file)))
     except OSError:
         return  # whoever asked looks for itself, and says what is wrong
     os.write(sys.stdout.fileno(), f"{line}\n".encode())

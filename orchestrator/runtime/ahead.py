@@ -9,13 +9,29 @@ import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
-from orchestrator.checkpoint import newest_complete, read_manifest
-from orchestrator.checkpoint.hashing import Hashed, parse, sha256_of
+from orchestrator.checkpoint import (
+    Checkpoint,
+    FileEntry,
+    Manifest,
+    newest_complete,
+    read_manifest,
+)
+from orchestrator.checkpoint.hashing import State, hash_file, parse, state_of
 from orchestrator.checkpoint.shares import share_of
 from orchestrator.errors import CheckpointError
 from orchestrator.runtime.environment import Environment
+
+# The open copies of files of a checkpoint that this node has.
+Copies = Callable[[Checkpoint, Mapping[str, FileEntry]], Mapping[str, IO[bytes]]]
+
+
+def no_copies(_: Checkpoint, __: Mapping[str, FileEntry]) -> Mapping[str, IO[bytes]]:
+    """Return nothing."""
+    return {}
 
 
 class Ahead:
@@ -23,26 +39,36 @@ class Ahead:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
-        self._folder = Path()
-        self._known: dict[Path, Hashed] = {}
+        self._known: dict[State, str] = {}
 
-    def begin(self, env: Environment) -> None:
-        """Begin with the checkpoint that an attempt would choose now; it never raises."""
+    def begin(self, env: Environment, copies: Copies = no_copies) -> None:
+        """Begin with the checkpoint that an attempt would choose now; it never raises.
+
+        Where this node has ``copies`` of files, those are hashed instead.
+        """
         with contextlib.suppress(OSError, CheckpointError):
             found = newest_complete(env.checkpoints)
             if found is None or self._process is not None:
                 return
-            files = read_manifest(found.path).files
-            names = share_of(files, rank=env.rank, world_size=env.world_size)
-            self._folder = found.path
-            program = [sys.executable, "-m", "orchestrator.checkpoint.hashing"]
-            self._process = subprocess.Popen(  # noqa: S603 (this Python, no shell)
-                [*program, str(os.getpid()), str(found.path), *names],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
+            share = _share(read_manifest(found.path), env)
+            with contextlib.ExitStack() as stack:
+                held = copies(found, share)
+                for file in held.values():
+                    stack.enter_context(file)
+                self._start([found.path / name for name in share if name not in held], held)
+
+    def _start(self, paths: Sequence[Path], held: Mapping[str, IO[bytes]]) -> None:
+        numbers = [file.fileno() for file in held.values()]
+        files = [*map(str, paths), *(f"/proc/self/fd/{number}" for number in numbers)]
+        program = [sys.executable, "-m", "orchestrator.checkpoint.hashing", str(os.getpid())]
+        self._process = subprocess.Popen(  # noqa: S603 (this Python, no shell)
+            [*program, *files],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            pass_fds=numbers,
+            text=True,
+        )
 
     def wait(self) -> None:
         """Wait until the process is done, and keep what it has found."""
@@ -50,7 +76,7 @@ class Ahead:
         if process is None:
             return
         said = [parse(line) for line in process.communicate()[0].splitlines()]
-        self._known = {self._folder / one.name: one for one in said if one is not None}
+        self._known = {one.state: one.sha256 for one in said if one is not None}
 
     def give_up(self) -> None:
         """End the process, if there is one."""
@@ -64,5 +90,19 @@ class Ahead:
         Raises:
             OSError: It cannot be read.
         """
-        known = self._known.get(path)
-        return known.sha256 if known is not None and known.is_of(path) else sha256_of(path)
+        with path.open("rb") as file:
+            return self.digest_of(file)
+
+    def digest_of(self, file: IO[bytes]) -> str:
+        """Return the SHA-256 of all of ``file`` in hexadecimal digits.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        known = self._known.get(state_of(os.fstat(file.fileno())))
+        return known or hash_file(file).sha256
+
+
+def _share(manifest: Manifest, env: Environment) -> dict[str, FileEntry]:
+    names = share_of(manifest.files, rank=env.rank, world_size=env.world_size)
+    return {name: manifest.files[name] for name in names}

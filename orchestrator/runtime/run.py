@@ -4,14 +4,14 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
 from orchestrator.checkpoint import Checkpoint, FileEntry
 from orchestrator.checkpoint.interval import MAX_INTERVAL_S, MTBF_S
 from orchestrator.errors import CheckpointError
 from orchestrator.rundir.beat import RESUMING, SAVING
 from orchestrator.runtime import resuming
-from orchestrator.runtime.ahead import Ahead
+from orchestrator.runtime.ahead import Ahead, Copies, no_copies
 from orchestrator.runtime.alone import Agreement, Alone
 from orchestrator.runtime.background import Job, Wish
 from orchestrator.runtime.beginning import Beginning
@@ -92,12 +92,21 @@ class Run:
 
     # -- resuming ------------------------------------------------------------------------------
 
-    def verify_ahead(self) -> None:
+    def verify_ahead(self, copies: Copies = no_copies) -> None:
         """Begin to verify, in a process of its own, what `resume` will most likely choose.
 
         Call it before the imports of torch and the like, so that both take place at once.
+        ``copies`` says which files this node has elsewhere; whoever loads those asks `digest_of`.
         """
-        self._ahead.begin(self.env)
+        self._ahead.begin(self.env, copies)
+
+    def digest_of(self, file: IO[bytes]) -> str:
+        """Return the SHA-256 of an open file in hexadecimal digits, hashed ahead or now.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        return self._ahead.digest_of(file)
 
     def resume(
         self,

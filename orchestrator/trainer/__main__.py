@@ -35,8 +35,8 @@ def main() -> None:
         spec = with_overrides(load_train(Path(sys.argv[1])), run.env.run.overrides)
         check_batch(spec, run.env.world_size)
         prepare_environment()
-        if spec.checkpoint.verify == "full" and spec.checkpoint.local_copy is None:
-            run.verify_ahead()
+        if spec.checkpoint.verify == "full":
+            _verify_ahead(run, spec.checkpoint.local_copy)
         from orchestrator.trainer.lean import import_transformers
 
         import_transformers()
@@ -47,6 +47,13 @@ def main() -> None:
         sys.stderr.flush()
         # gloo's threads now and then abort an interpreter that takes itself apart.
         os._exit(0)
+
+
+def _verify_ahead(run: runtime.Run, directory: str | None) -> None:
+    from orchestrator.trainer.local_copy import local_copy_of
+
+    local = local_copy_of(directory, run.env)
+    run.verify_ahead(local.open_all) if local else run.verify_ahead()
 
 
 if __name__ == "__main__":

@@ -20,8 +20,9 @@ from torch.distributed.checkpoint.storage import WriteResult
 
 from orchestrator.checkpoint import FileEntry
 from orchestrator.errors import CheckpointError
-from orchestrator.trainer.host_memory import HostMemory, lack
+from orchestrator.trainer.host_memory import HostMemory
 from orchestrator.trainer.local_copy import LocalCopy
+from orchestrator.trainer.memory_left import lack
 from orchestrator.trainer.shards import Written
 from orchestrator.trainer.snapshot import Copier, Snapshot, changes_in_forward
 from orchestrator.trainer.state import AppState

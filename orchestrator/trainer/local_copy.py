@@ -13,12 +13,13 @@ What goes wrong here is told, and ends no save and no load.
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO
 
+from orchestrator.checkpoint import Checkpoint, FileEntry
 from orchestrator.checkpoint.names import Scratch, parse_scratch
 from orchestrator.rundir.layout import RunLayout
 from orchestrator.runtime.environment import Environment
@@ -201,6 +202,18 @@ class LocalCopy:
                 with contextlib.suppress(OSError):
                     found.append(open_file(name, within=copy))
         return found
+
+    def open_all(
+        self, checkpoint: Checkpoint, files: Mapping[str, FileEntry]
+    ) -> dict[str, IO[bytes]]:
+        """Return the newest copy of each of ``files`` that is here in its size, open."""
+        opened: dict[str, IO[bytes]] = {}
+        for name, entry in files.items():
+            found = self.find(checkpoint.step, name, size=entry.size)
+            opened |= {name: found[0]} if found else {}
+            for file in found[1:]:
+                file.close()
+        return opened
 
     def has(self, step: int, sizes: dict[str, int]) -> frozenset[str]:
         """Return those of the files of ``step`` that are here in their size. Nothing is read."""

@@ -9,7 +9,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from orchestrator.trainer.host_memory import available
+from orchestrator.trainer.memory_left import available
 
 _KEPT_FREE = 0.1  # of the memory that is left, for everybody else
 _OF_MEMORY = ("tmpfs", "ramfs")

@@ -16,7 +16,8 @@ torch = pytest.importorskip("torch")
 from torch.distributed.checkpoint.state_dict_loader import load  # noqa: E402
 from torch.distributed.checkpoint.state_dict_saver import save  # noqa: E402
 
-from orchestrator.trainer.host_memory import HostMemory, available, lack, lay_out  # noqa: E402
+from orchestrator.trainer.host_memory import HostMemory, lay_out  # noqa: E402
+from orchestrator.trainer.memory_left import available, lack  # noqa: E402
 from orchestrator.trainer.shards import Plan, Sink, share_out, write_file, write_files  # noqa: E402
 from orchestrator.trainer.step_copy import FileCopy  # noqa: E402
 from orchestrator.trainer.storage import ShardWriter  # noqa: E402

@@ -166,6 +166,16 @@ def test_ranks_that_do_not_speak_for_their_node(local: LocalCopy) -> None:
     assert holder(None, first=True) is None
 
 
+def test_those_of_the_newest_attempt_are_opened_ahead(local: LocalCopy) -> None:
+    put(local, b"x" * len(DATA), attempt=2)
+    put(local)
+    put(local, b"short", name="__0_1.distcp")
+    checkpoint, right = published(local), FileEntry(len(DATA), "")
+    opened = local.open_all(checkpoint, {NAME: right, "__0_1.distcp": right, "gone": right})
+    assert {name: file.read() for name, file in opened.items()} == {NAME: DATA}
+    opened[NAME].close()
+
+
 def test_a_flipped_bit(local: LocalCopy, capsys: pytest.CaptureFixture[str]) -> None:
     put(local, DATA[:-1] + b"x")
     assert read(local, published(local)) is None
