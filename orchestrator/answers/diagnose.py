@@ -5,11 +5,11 @@ from pathlib import Path
 
 from orchestrator.errors import ProfileError, RunError
 from orchestrator.fabric.clues import Clue
+from orchestrator.fabric.diagnosis import Diagnosis
 from orchestrator.fabric.examine import ends, examine
 from orchestrator.fabric.promise import Promise
 from orchestrator.fabric.reading import number_of
 from orchestrator.fabric.sources import nccl_logs, no_text, of_paths, rank_logs
-from orchestrator.fabric.verdict import Diagnosis
 from orchestrator.home import own_sites
 from orchestrator.launchplan import promise
 from orchestrator.launchplan.plan import LaunchPlan

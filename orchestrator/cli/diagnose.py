@@ -10,9 +10,9 @@ from orchestrator.answers import diagnose
 from orchestrator.cli.bench import bench
 from orchestrator.cli.main import echo_json, json_option, main, runs_option
 from orchestrator.errors import RunError
+from orchestrator.fabric.diagnosis import Diagnosis
 from orchestrator.fabric.promise import Promise
 from orchestrator.fabric.text import describe
-from orchestrator.fabric.verdict import Diagnosis
 from orchestrator.rundir.layout import RunLayout
 from orchestrator.runstore import store
 

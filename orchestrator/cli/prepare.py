@@ -14,7 +14,9 @@ from orchestrator.interrupts import as_exceptions
 from orchestrator.tokens.encoding import BYTES
 from orchestrator.tokens.finding import Kind, kind_of
 from orchestrator.tokens.index import Index, check_shards, read_index
-from orchestrator.tokens.preparing import Progress, Request, part_of, prepare
+from orchestrator.tokens.preparing import part_of, prepare
+from orchestrator.tokens.progress import Progress
+from orchestrator.tokens.request import Request
 
 _EVERY_S = {True: 0.5, False: 10.0}  # on a terminal, and in a log
 

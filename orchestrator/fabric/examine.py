@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from orchestrator.fabric.clues import Clue, order
 from orchestrator.fabric.collect import Collector
+from orchestrator.fabric.diagnosis import Diagnosis
 from orchestrator.fabric.exceptions import endings
 from orchestrator.fabric.lines import Writer
 from orchestrator.fabric.peers import named
@@ -13,7 +14,7 @@ from orchestrator.fabric.promise import Promise
 from orchestrator.fabric.reading import lines_before, stream, tail
 from orchestrator.fabric.shares import Budget
 from orchestrator.fabric.sources import Source
-from orchestrator.fabric.verdict import Diagnosis, judge
+from orchestrator.fabric.verdict import judge
 
 # Of a few files more of the end is looked at than of each of many.
 _TAIL_BYTES = 4 << 20

@@ -10,10 +10,10 @@ from typing import Any
 
 from orchestrator.checkpoint.durable import write_json
 from orchestrator.evidence.files import read_json
+from orchestrator.fabric.diagnosis import Diagnosis, broken
 from orchestrator.fabric.examine import Limits, examine
 from orchestrator.fabric.promise import Promise
 from orchestrator.fabric.sources import nccl_logs
-from orchestrator.fabric.verdict import Diagnosis, broken
 from orchestrator.rundir.attempt import Network
 from orchestrator.rundir.layout import AttemptLayout
 

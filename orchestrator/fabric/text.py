@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from orchestrator.fabric.diagnosis import Diagnosis
 from orchestrator.fabric.hosts import Host
-from orchestrator.fabric.verdict import Diagnosis
 
 _HEADS = {
     "ok": "the network is as it should be",

@@ -4,14 +4,12 @@ Sources: the user guide of NCCL 2.30 (env.rst, troubleshooting.rst), and what th
 `orchestrator.evidence.nccl` came to.
 """
 
-import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
 
 from orchestrator.fabric import hosts as by_host
 from orchestrator.fabric.clues import SETUP, Clue
+from orchestrator.fabric.diagnosis import Diagnosis, Word
 from orchestrator.fabric.hosts import Host
 from orchestrator.fabric.network import Process, Told
 from orchestrator.fabric.promise import SOCKET, Promise
@@ -27,100 +25,6 @@ from orchestrator.fabric.reasons import (
     sockets,
 )
 from orchestrator.rundir.cause import Cause
-
-Word = Literal["ok", "degraded", "no_gdr", "socket_fallback", "failed", "unknown"]
-# Verdicts on a network that works and is not what it should be.
-FLAGGED: tuple[Word, ...] = ("socket_fallback", "no_gdr", "degraded")
-# How many errors besides the first are given as data.
-_OTHERS = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """What logs say of the network, and of the first error.
-
-    Attributes:
-        verdict: "failed" where there is an error that ended something, else ``fabric``.
-        fabric: The verdict on the network alone.
-        network: As NCCL's log names it, the worst of all processes; "" where it says nothing.
-        hcas: HCAs on the host with the fewest; None where nothing is said of them.
-        gdr: Whether GPUDirect is used on every connection between nodes; None if unproven.
-        channels: Connections to other nodes with GPUDirect, and all.
-        layers: Link layers of the HCAs, "IB" and "RoCE".
-        reason: Why the network is not what it should be; None where it is.
-        clues: The errors, the root cause first.
-        suspects: Hosts that the reason speaks against: never all of several.
-        notes: What else is worth knowing, a sentence each.
-    """
-
-    verdict: Word
-    fabric: Word
-    network: str = ""
-    hcas: int | None = None
-    gdr: bool | None = None
-    version: str = ""
-    provider: str = ""
-    channels: tuple[int, int] = (0, 0)
-    layers: tuple[str, ...] = ()
-    reason: Reason | None = None
-    clues: tuple[Clue, ...] = ()
-    hosts: tuple[Host, ...] = ()
-    suspects: tuple[str, ...] = ()
-    processes: int = 0
-    promise: Promise | None = None
-    notes: tuple[str, ...] = field(default=())
-
-    @property
-    def cause(self) -> dict[str, Any] | None:
-        """The root cause as data: of the failure if there is one, else of what is wrong."""
-        if self.verdict == "failed" and self.clues:
-            return _clue(self.clues[0])
-        return self.reason.to_json() if self.reason else None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON's types; the first seven keys are those that others rely on."""
-        others = self.clues[1:] if self.verdict == "failed" else self.clues
-        return {
-            "verdict": self.verdict,
-            "network": self.network or None,
-            "hcas": self.hcas,
-            "gdr": self.gdr,
-            "nccl_version": self.version or None,
-            "cause": self.cause,
-            "fabric": self.fabric,
-            "fabric_cause": self.reason.to_json() if self.reason else None,
-            "expected": self.promise.to_json() if self.promise else None,
-            "provider": self.provider or None,
-            "link_layers": list(self.layers),
-            "mixed_link_layers": len(self.layers) > 1,
-            "channels": {"between_nodes": self.channels[1], "gdr": self.channels[0]},
-            "suspects": list(self.suspects),
-            "hosts": [host.to_json() for host in self.hosts],
-            "processes": self.processes,
-            "others": [_clue(clue) for clue in others[:_OTHERS]],
-            "notes": list(self.notes),
-        }
-
-
-_HCA = re.compile(r"\b(?:hca|on dev) ([\w-]+)")
-
-
-def _clue(clue: Clue) -> dict[str, Any]:
-    found = clue.finding
-    hca = _HCA.search(clue.text)
-    return {
-        "kind": found.kind,
-        "rank": found.rank,
-        "host": found.node or None,
-        "line": clue.text,
-        "advice": found.advice,
-        "what": found.what,
-        "hca": hca[1] if hca else None,
-        "file": clue.file or None,
-        "line_number": clue.number or None,
-        "peer": found.peer or None,
-        "peer_host": clue.peer_host or None,
-    }
 
 
 def judge(
@@ -146,10 +50,7 @@ def judge(
     hosts = by_host.gather(processes)
     alone = _alone(processes, nodes)
     word, reason, suspects = _network(told, hosts, promise, alone=alone)
-    up = any(p.networks or p.gdr or p.plain for p in told)
-    fails = [not well and _fails(clue, up=up) for clue in clues]
-    failures = [clue for clue, ended in zip(clues, fails, strict=True) if ended]
-    remarks = [clue for clue, ended in zip(clues, fails, strict=True) if not ended]
+    failures, remarks = ([], list(clues)) if well else _parted(clues, told)
     gdr = None if alone else _gdr(told)
     return Diagnosis(
         verdict="failed" if failures else word,
@@ -160,7 +61,7 @@ def judge(
         version=version,
         provider=next((p.provider for p in processes if p.provider), ""),
         channels=(sum(p.channels[0] for p in told), sum(p.channels[1] for p in told)),
-        layers=tuple(sorted({layer for p in processes for layer in (p.hcas or {}).values()})),
+        layers=_layers(processes),
         reason=_explained(reason, clues),
         clues=(*failures, *remarks),
         hosts=tuple(hosts),
@@ -169,6 +70,14 @@ def judge(
         promise=promise,
         notes=tuple(_notes(told, promise, gdr, alone=alone)),
     )
+
+
+def _parted(clues: Sequence[Clue], told: Sequence[Process]) -> tuple[list[Clue], list[Clue]]:
+    """Return the errors that ended something, and the others."""
+    up = any(p.networks or p.gdr or p.plain for p in told)
+    fails = [_fails(clue, up=up) for clue in clues]
+    failures = [clue for clue, ended in zip(clues, fails, strict=True) if ended]
+    return failures, [clue for clue, ended in zip(clues, fails, strict=True) if not ended]
 
 
 def _fails(clue: Clue, *, up: bool) -> bool:
@@ -185,6 +94,10 @@ def _alone(processes: Sequence[Process], nodes: int | None) -> bool:
         return nodes == 1
     told = [p.nodes for p in processes if p.nodes is not None]
     return bool(told) and max(told) == 1 and not any(p.channels[1] for p in processes)
+
+
+def _layers(processes: Sequence[Process]) -> tuple[str, ...]:
+    return tuple(sorted({layer for p in processes for layer in (p.hcas or {}).values()}))
 
 
 def _worst(told: Sequence[Process]) -> str:
@@ -283,28 +196,3 @@ def _notes(
     if promise is None and told and any(p.network == SOCKET for p in told) and not alone:
         notes.append("if the cluster has no faster network, sockets are right: give --site")
     return notes
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """That a network is less than a job requires.
-
-    Attributes:
-        suspects: Hosts that it is the fault of; empty where it is no single host's.
-    """
-
-    why: str
-    advice: str
-    suspects: tuple[str, ...] = ()
-
-
-def broken(found: Diagnosis) -> Broken | None:
-    """Return how the network is less than `require_rdma` asks for; None where it is not.
-
-    Fewer HCAs than expected on every host are the profile's mistake rather than a fault.
-    """
-    if found.reason is None or found.fabric not in FLAGGED:
-        return None
-    if found.fabric == "degraded" and not found.suspects:
-        return None
-    return Broken(found.reason.what, found.reason.advice, found.suspects)

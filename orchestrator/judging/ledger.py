@@ -30,13 +30,19 @@ GPU (`gpu_s`), each attempt with its own number. What an end cost goes to its ca
 had to be done again because of it, its stopping, and the queue and start-up of the attempt after.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from orchestrator.judging.ledger_lines import (
+    Saves,
+    Step,
+    Steps,
+    saves_by_attempt,
+    steps_by_attempt,
+)
 from orchestrator.rundir.attempt import Attempt
 
-_LARGE = 1e15  # what is larger is neither a step nor a time
 _PARTS = ("startup_s", "useful_s", "lost_s", "saving_s", "stopping_s", "other_s")
 
 
@@ -126,17 +132,6 @@ def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
     return {k: round(v, 4) if isinstance(v, float) else v for k, v in values.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A line of the metrics: when the step ended, how long it took; None where it does not say."""
-
-    step: int
-    at: float | None
-    step_s: float | None
-    blocked_s: float | None
-    world_size: int | None
-
-
 def account(
     rows: Sequence[Row],
     books: Books,
@@ -160,78 +155,43 @@ def account(
         now: The time now; all times in seconds since 1970.
         over: Nothing starts it again, so that its time has ended.
     """
-    steps = _by_attempt(books.metrics)
-    saves = _saves(books.saves)
+    steps, saves = steps_by_attempt(books.metrics), saves_by_attempt(books.saves)
     ends = [_end(row, steps, saves, now) for row in rows]
-    charged = [0.0] * len(rows)
+    judged = [
+        _judge(steps.get(row.attempt.number, ()), _Kept.of(index, rows, checkpoint_step))
+        for index, row in enumerate(rows)
+    ]
     entries = []
-    for index, row in enumerate(rows):
-        own = steps.get(row.attempt.number, [])
-        entry = Entry(
-            attempt=row.attempt.number,
-            cause=row.cause,
-            gpus=next((s.world_size for s in reversed(own) if s.world_size), world_size),
-            total_s=_between(row.attempt.started_at, ends[index]),
-            queued_s=row.queued_s,
-        )
+    for row, end, verdict in zip(rows, ends, judged, strict=True):
+        own = steps.get(row.attempt.number, ())
+        entry = _outline(row, own, end, world_size=world_size)
         if own or (steps and entry.total_s is not None):
-            judged = _judge(own, _Kept.of(index, rows, checkpoint_step))
-            for guilty, lost_s in judged.undone:
-                charged[guilty] += lost_s
             mine = saves.get(row.attempt.number, []) if saves else None
-            entry = _entry(entry, row, own, judged, saves=mine, end=ends[index])
+            entry = _entry(entry, row, own, verdict, saves=mine, end=end)
         entries.append(entry)
     first = rows[0].attempt.started_at if rows else None
     began = submitted_at if submitted_at is not None else first
     told = [end for end in ends if end is not None]
-    ended = max(told) if over and told else now
-    return _sum(entries, charged, wall_s=_between(began, ended), per_node=nproc_per_node)
+    wall_s = _between(began, max(told) if over and told else now)
+    return _sum(entries, _charged(judged), wall_s=wall_s, per_node=nproc_per_node)
 
 
-def _number(value: object) -> float | None:
-    """Return ``value`` if it is a time or a duration, in seconds."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if 0 <= value < _LARGE else None
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and _number(value) is not None else None
+def _outline(row: Row, own: Sequence[Step], end: float | None, *, world_size: int) -> Entry:
+    """Return what is known of an attempt without its pieces."""
+    return Entry(
+        attempt=row.attempt.number,
+        cause=row.cause,
+        gpus=next((s.world_size for s in reversed(own) if s.world_size), world_size),
+        total_s=_between(row.attempt.started_at, end),
+        queued_s=row.queued_s,
+    )
 
 
 def _between(start: float | None, end: float | None) -> float | None:
     return None if start is None or end is None else max(0.0, end - start)
 
 
-def _by_attempt(lines: Iterable[Mapping[str, Any]]) -> dict[int, list[_Step]]:
-    """Return the steps of each attempt, in the order they were done; other lines are no steps."""
-    found: dict[int, list[_Step]] = {}
-    for line in lines:
-        attempt, step = _whole(line.get("attempt")), _whole(line.get("step"))
-        if attempt is None or step is None:
-            continue
-        at, step_s, blocked_s = (_number(line.get(key)) for key in ("at", "step_s", "blocked_s"))
-        world_size = _whole(line.get("world_size"))
-        found.setdefault(attempt, []).append(_Step(step, at, step_s, blocked_s, world_size))
-    return found
-
-
-def _saves(lines: Iterable[Mapping[str, Any]]) -> dict[int, list[tuple[float, float]]]:
-    """Return (when it ended, how long training stood still) of each attempt's saves."""
-    found: dict[int, list[tuple[float, float]]] = {}
-    for line in lines:
-        attempt, blocked_s = _whole(line.get("attempt")), _number(line.get("blocked_s"))
-        if line.get("kind") == "save" and attempt is not None and blocked_s is not None:
-            found.setdefault(attempt, []).append((_number(line.get("at")) or 0.0, blocked_s))
-    return found
-
-
-def _end(
-    row: Row,
-    steps: Mapping[int, Sequence[_Step]],
-    saves: Mapping[int, Sequence[tuple[float, float]]],
-    now: float,
-) -> float | None:
+def _end(row: Row, steps: Steps, saves: Saves, now: float) -> float | None:
     """Return when an attempt ended; the last that was heard of it where nobody wrote that down."""
     attempt = row.attempt
     if row.alive:
@@ -289,7 +249,7 @@ class _Judged:
     undone: tuple[tuple[int, float], ...]
 
 
-def _judge(own: Sequence[_Step], kept: _Kept) -> _Judged:
+def _judge(own: Sequence[Step], kept: _Kept) -> _Judged:
     newest = {line.step: index for index, line in enumerate(own)}
     useful: list[float] = []
     lost: list[float] = []
@@ -304,10 +264,18 @@ def _judge(own: Sequence[_Step], kept: _Kept) -> _Judged:
     return _Judged(len(useful), sum(useful), len(lost), sum(lost), tuple(undone))
 
 
+def _charged(judged: Sequence[_Judged]) -> list[float]:
+    """Return for each attempt the seconds of steps that its end undid."""
+    charged = [0.0] * len(judged)
+    for guilty, lost_s in (one for verdict in judged for one in verdict.undone):
+        charged[guilty] += lost_s
+    return charged
+
+
 def _entry(
     entry: Entry,
     row: Row,
-    own: Sequence[_Step],
+    own: Sequence[Step],
     judged: _Judged,
     *,
     saves: Sequence[tuple[float, float]] | None,
@@ -331,7 +299,7 @@ def _entry(
     return replace(found, other_s=rest_s)
 
 
-def _startup(entry: Entry, row: Row, own: Sequence[_Step]) -> float | None:
+def _startup(entry: Entry, row: Row, own: Sequence[Step]) -> float | None:
     if not own:
         return entry.total_s
     first = own[0]
@@ -341,7 +309,7 @@ def _startup(entry: Entry, row: Row, own: Sequence[_Step]) -> float | None:
 
 
 def _stopping(
-    row: Row, own: Sequence[_Step], saves: Sequence[tuple[float, float]], end: float | None
+    row: Row, own: Sequence[Step], saves: Sequence[tuple[float, float]], end: float | None
 ) -> float | None:
     last = next((line.at for line in reversed(own) if line.at is not None), None)
     if row.alive:
@@ -354,10 +322,8 @@ def _stopping(
 def _sum(
     entries: Sequence[Entry], charged: Sequence[float], *, wall_s: float | None, per_node: int
 ) -> Ledger:
-    total = {
-        name: sum(getattr(entry, name) or 0.0 for entry in entries)
-        for name in ("queued_s", *_PARTS)
-    }
+    names = ("queued_s", *_PARTS)
+    total = {name: sum(getattr(entry, name) or 0.0 for entry in entries) for name in names}
     known = any(entry.useful_s is not None for entry in entries) and not any(
         entry.useful_steps and entry.useful_s is None for entry in entries
     )

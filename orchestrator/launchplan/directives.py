@@ -12,6 +12,8 @@ from orchestrator.rundir.layout import RunLayout
 from orchestrator.spec.job import JobSpec
 
 Pairs = list[tuple[str, str]]
+# None leaves an option out.
+Options = list[tuple[str, str | None]]
 
 
 def directives(
@@ -40,36 +42,56 @@ def directives(
             hold its nodes.
     """
     refuse_forbidden(spec, profile)
-    # `%` starts a pattern in --output: a folder called 100%j would never be found again.
-    output = str(layout.output).replace("%", "%%")
-    cpus = where.cpus_per_node
-    options: list[tuple[str, str | None]] = [
+    options: Options = [
         ("job-name", job_name),
+        *_nodes(spec, profile, where, workers=workers),
+        ("time", slurm_time(limit_s) if limit_s else None),
+        *_queue(spec, where),
+        ("exclude", ",".join(spec.exclude) or None),
+        ("switches", placement.switches(spec, profile)),
+        ("segment", placement.segment(spec, profile, nproc=workers)),
+        *(profile.options | spec.sbatch).items(),
+        *_course(spec, layout),
+    ]
+    wanted = {name: value for name, value in options if value is not None}
+    return [(name, value) for name, value in wanted.items() if name not in profile.forbidden]
+
+
+def _nodes(spec: JobSpec, profile: SiteProfile, where: Target, *, workers: int) -> Options:
+    """Return how many nodes it wants, and what of each."""
+    cpus = where.cpus_per_node
+    return [
         ("nodes", str(spec.nodes)),
         ("ntasks-per-node", "1"),
         ("cpus-per-task", str(cpus) if cpus else None),
         gpu_request(where.gpu, workers, nodes=spec.nodes),
         ("mem", _memory(spec, profile, workers)),
         ("exclusive", "" if where.partition_profile.exclusive else None),
-        ("time", slurm_time(limit_s) if limit_s else None),
+    ]
+
+
+def _queue(spec: JobSpec, where: Target) -> Options:
+    """Return where it waits, and on whose account."""
+    return [
         ("partition", where.partition),
         ("account", spec.account),
         ("qos", where.qos),
         ("reservation", spec.reservation),
         ("constraint", where.constraint),
         ("comment", where.comment),
-        ("exclude", ",".join(spec.exclude) or None),
-        ("switches", placement.switches(spec, profile)),
-        ("segment", placement.segment(spec, profile, nproc=workers)),
-        *(profile.options | spec.sbatch).items(),
+    ]
+
+
+def _course(spec: JobSpec, layout: RunLayout) -> Options:
+    """Return how it is told of its end and brought back, and where its output goes."""
+    return [
         ("signal", f"{spec.notice.signal}@{spec.notice.lead_s}"),
         ("requeue", ""),
         ("dependency", "singleton"),
         ("open-mode", "append"),
-        ("output", output),
+        # `%` starts a pattern in --output: a folder called 100%j would never be found again.
+        ("output", str(layout.output).replace("%", "%%")),
     ]
-    wanted = {name: value for name, value in options if value is not None}
-    return [(name, value) for name, value in wanted.items() if name not in profile.forbidden]
 
 
 def _memory(spec: JobSpec, profile: SiteProfile, gpus: int) -> str | None:

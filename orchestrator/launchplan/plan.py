@@ -169,32 +169,11 @@ def plan(
     Raises:
         SpecError: The job asks for what the site does not have.
     """
-    inside = container(spec, profile)
-    spec = notice_signal(spec, inside)
-    where = target(spec, profile)
-    nproc = _workers(spec, profile, where)
-    spec = placement.with_mesh(spec, profile, nproc=nproc)
-    network = promise.of_site(profile)
-    promise.check(spec, network)
-    limit_s = _time_limit(spec, where)
-    check_limits(spec, profile, where, workers=nproc)
-    job_name = f"{spec.name}-{hashlib.sha256(str(layout.root).encode()).hexdigest()[:8]}"
-    slurm = profile.scheduler == "slurm"
-    topology = profile.fabric.topology
+    agreed = _agree(spec, profile)
+    spec, where, nproc, inside = agreed.spec, agreed.where, agreed.nproc, agreed.inside
+    job_name = _job_name(spec, layout)
     policy = _policy(spec, nproc, seed=job_name)
-    options = (
-        directives(
-            spec,
-            profile,
-            where,
-            workers=nproc,
-            limit_s=limit_s,
-            job_name=job_name,
-            layout=layout,
-        )
-        if slurm
-        else ()
-    )
+    topology = profile.fabric.topology
     return LaunchPlan(
         run=spec.name,
         run_dir=str(layout.root),
@@ -205,7 +184,7 @@ def plan(
         nproc_per_node=nproc,
         cpus_per_node=where.cpus_per_node,
         workdir=spec.workdir or str(cwd),
-        directives=(*options, *(inside.directives if inside else ())),
+        directives=_options(agreed, profile, job_name=job_name, layout=layout),
         env=tuple(_environment(spec, profile).items()),
         modules=profile.modules + spec.modules,
         python=spec.python or (PYTHON if inside else python),
@@ -223,15 +202,61 @@ def plan(
         nodes_per_group=topology.nodes_per_group if topology else None,
         switches=placement.by_size(spec, profile, policy.sizes[1:]),
         # Exported after `env`: what the job gives itself must not be lost to it.
-        multi_node_env=tuple(
-            (name, text) for name, text in profile.env_multi_node.items() if name not in spec.env
-        ),
+        multi_node_env=_multi_node_env(spec, profile),
         prepend=tuple(profile.prepend.items()),
         scripts=tuple((one.path, tuple(one.env.items())) for one in profile.scripts),
         srun=tuple(profile.srun.items()),
         container=inside,
-        fabric=network,
+        fabric=agreed.network,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Agreed:
+    """What job and site settle together, once it is known that the site has it."""
+
+    spec: JobSpec
+    inside: Container | None
+    where: Target
+    nproc: int
+    network: Promise
+    limit_s: int | None
+
+
+def _agree(spec: JobSpec, profile: SiteProfile) -> _Agreed:
+    inside = container(spec, profile)
+    spec = notice_signal(spec, inside)
+    where = target(spec, profile)
+    nproc = _workers(spec, profile, where)
+    spec = placement.with_mesh(spec, profile, nproc=nproc)
+    network = promise.of_site(profile)
+    promise.check(spec, network)
+    limit_s = _time_limit(spec, where)
+    check_limits(spec, profile, where, workers=nproc)
+    return _Agreed(
+        spec=spec, inside=inside, where=where, nproc=nproc, network=network, limit_s=limit_s
+    )
+
+
+def _job_name(spec: JobSpec, layout: RunLayout) -> str:
+    return f"{spec.name}-{hashlib.sha256(str(layout.root).encode()).hexdigest()[:8]}"
+
+
+def _options(agreed: _Agreed, profile: SiteProfile, *, job_name: str, layout: RunLayout) -> Pairs:
+    """Return the options for sbatch; without Slurm only those that the container asks for."""
+    own = agreed.inside.directives if agreed.inside else ()
+    if profile.scheduler != "slurm":
+        return own
+    options = directives(
+        agreed.spec,
+        profile,
+        agreed.where,
+        workers=agreed.nproc,
+        limit_s=agreed.limit_s,
+        job_name=job_name,
+        layout=layout,
+    )
+    return (*options, *own)
 
 
 def check_mounts(plan: LaunchPlan) -> None:
@@ -325,6 +350,11 @@ def _time_limit(spec: JobSpec, where: Target) -> int | None:
 def _environment(spec: JobSpec, profile: SiteProfile) -> dict[str, str]:
     by_path = profile.env_container if spec.container else profile.env_host
     return {**_DEFAULT_ENV, **profile.env, **by_path, **spec.env}
+
+
+def _multi_node_env(spec: JobSpec, profile: SiteProfile) -> Pairs:
+    variables = profile.env_multi_node.items()
+    return tuple((name, text) for name, text in variables if name not in spec.env)
 
 
 def _program(spec: JobSpec, layout: RunLayout) -> tuple[str, ...]:

@@ -30,6 +30,11 @@ def _verbs(case: Case, *names: str) -> Iterator[Setting]:
         yield from case.named(*names)
 
 
+def _outside(one: Setting, least: int, most: int) -> bool:
+    value = number(one.value)
+    return value is None or not least <= value <= most
+
+
 @rule(
     "warn",
     why="GIDs are chosen on RoCE only; on InfiniBand NCCL goes by LIDs, and an index that a port"
@@ -149,8 +154,7 @@ def hca_count(case: Case) -> Iterator[Hit]:
 def ib_timeout_range(case: Case) -> Iterator[Hit]:
     """A time-out that the HCA cannot have."""
     for one in _verbs(case, "NCCL_IB_TIMEOUT"):
-        value = number(one.value)
-        if value is None or not 1 <= value <= 31:
+        if _outside(one, 1, 31):
             yield Hit(at=one)
 
 
@@ -178,8 +182,7 @@ def ib_timeout_unusual(case: Case) -> Iterator[Hit]:
 def ib_retry_range(case: Case) -> Iterator[Hit]:
     """A number of retries that the HCA cannot have."""
     for one in _verbs(case, "NCCL_IB_RETRY_CNT"):
-        value = number(one.value)
-        if value is None or not 0 <= value <= 7:
+        if _outside(one, 0, 7):
             yield Hit(at=one)
 
 
@@ -193,8 +196,7 @@ def number_range(case: Case) -> Iterator[Hit]:
     """A number out of its range."""
     for one in _verbs(case, *_RANGES):
         least, most = _RANGES[one.name]
-        value = number(one.value)
-        if value is None or not least <= value <= most:
+        if _outside(one, least, most):
             yield Hit(at=one, why=f"it must be a whole number from {least} to {most}")
 
 

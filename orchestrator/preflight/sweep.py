@@ -22,6 +22,9 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.bandwidth.record import RATIO, Record
 
 if TYPE_CHECKING:
+    import torch
+
+    from orchestrator.preflight.measure import Buffers
     from orchestrator.preflight.phases import Board, Place
 
 _MIB = 1 << 20
@@ -49,38 +52,19 @@ def options(argv: Sequence[str]) -> argparse.Namespace:
 
 def take_part(args: argparse.Namespace) -> None:
     """Measure, as one of the ranks."""
-    import torch
-
     from orchestrator.preflight import measure, phases
 
     place = phases.Place.here()
     device = measure.local_device(place.local_rank)
     store = measure.join(device, wait_s=args.wait, timeout_s=args.budget + _SPARE_S)
     names = _names(store, place)
-    usual = _GPU_MOST if device.type == "cuda" else _CPU_MOST
-    asked = args.most_mib * _MIB if args.most_mib else usual
-    free = measure.free_bytes(device, local_ranks=place.local_ranks)
-    buffers = measure.Buffers(device, measure.least(min(asked, free), device))
+    buffers = _buffers(args, device, place)
     everybody = measure.Meter(buffers)
-    sizes = [size for size in _SIZES if size <= buffers.whole.nbytes] or [buffers.whole.nbytes]
-    board = phases.Board(
-        Path(os.environ["FSDPQ_ATTEMPT_DIR"]) / "bandwidth.json" if place.rank == 0 else None,
-        Record(
-            at=round(time.time(), 3),
-            nodes=tuple(names),
-            ranks=place.ranks,
-            expected_gbs=args.expected,
-            ratio=args.ratio,
-            backend="nccl" if device.type == "cuda" else "gloo",
-            device=measure.device_name(device),
-            torch=torch.__version__,
-            nccl=measure.nccl_version(device),
-        ),
-    )
+    board = phases.Board(_file(place), _record(args, device, place, names))
     clock = phases.Clock(everybody, args.budget)
     pairs = place.nodes > 2
     spare_s = args.budget * (1 - _FIRST_SHARE) if pairs else 0.0
-    last = phases.together(everybody, sizes, board, clock, spare_s=spare_s)
+    last = phases.together(everybody, _sizes(buffers), board, clock, spare_s=spare_s)
     if pairs:
         size = min(last, _PAIR_MOST)
         phases.Tournament(place, buffers, store, size).play(everybody, names, board, clock)
@@ -89,6 +73,46 @@ def take_part(args: argparse.Namespace) -> None:
     board.add(complete=True)
     _leave_copies(args.copy, place, store, board)
     everybody.most(0.0)  # rank 0 may be the one that holds the store
+
+
+def _buffers(args: argparse.Namespace, device: "torch.device", place: "Place") -> "Buffers":
+    """Return arrays as large as all ranks have room for, and no larger than was asked."""
+    from orchestrator.preflight import measure
+
+    usual = _GPU_MOST if device.type == "cuda" else _CPU_MOST
+    asked = args.most_mib * _MIB if args.most_mib else usual
+    free = measure.free_bytes(device, local_ranks=place.local_ranks)
+    return measure.Buffers(device, measure.least(min(asked, free), device))
+
+
+def _sizes(buffers: "Buffers") -> list[int]:
+    whole = buffers.whole.nbytes
+    return [size for size in _SIZES if size <= whole] or [whole]
+
+
+def _file(place: "Place") -> Path | None:
+    return Path(os.environ["FSDPQ_ATTEMPT_DIR"]) / "bandwidth.json" if place.rank == 0 else None
+
+
+def _record(
+    args: argparse.Namespace, device: "torch.device", place: "Place", names: Sequence[str]
+) -> Record:
+    """Return what is known before anything is measured."""
+    import torch
+
+    from orchestrator.preflight import measure
+
+    return Record(
+        at=round(time.time(), 3),
+        nodes=tuple(names),
+        ranks=place.ranks,
+        expected_gbs=args.expected,
+        ratio=args.ratio,
+        backend="nccl" if device.type == "cuda" else "gloo",
+        device=measure.device_name(device),
+        torch=torch.__version__,
+        nccl=measure.nccl_version(device),
+    )
 
 
 def _names(store: Any, place: "Place") -> list[str]:

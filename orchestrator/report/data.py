@@ -22,10 +22,10 @@ from orchestrator.judging.nodes import BadNode, bad_nodes
 from orchestrator.launchplan.placement import spread
 from orchestrator.launchplan.plan import LaunchPlan
 from orchestrator.report.rows import Told, alive, ended, row
-from orchestrator.rundir.attempt import Attempt, Network
+from orchestrator.rundir.attempt import Attempt, Network, RankError
 from orchestrator.rundir.environment import Change
 from orchestrator.runstore.sight import Sight
-from orchestrator.scheduler import JobRecord, JobState
+from orchestrator.scheduler import JobState
 
 # Characters of an explanation in a table; the whole of it is in the events and in --json.
 _WIDTH = 240
@@ -100,40 +100,27 @@ def status(
     """
     attempts = ended(attempts, told)
     newest = attempts[-1] if attempts else None
-    jobs = sight.seen.jobs or ()
-    job_ids = [job.job_id for job in jobs[:1]] or list(sight.past.submitted[-1:])
     rows = [
         row(index, attempts, sight, action, told=told, submitted_at=submitted_at)
         for index in range(len(attempts))
     ]
     ledger = _ledger(rows, attempts, sight, action, books, submitted_at) if books else None
-    entries = ledger.entries if ledger else [None] * len(rows)
-    error = newest.error if newest else None
-    seen = sight.seen.attempt
-    live = seen if seen is not None and alive(seen, sight) else None
-    causes = [item["cause"] for item in rows if item["cause"]]
+    live = _live(sight)
     return Status(
         run=sight.layout.name,
         state=_state(sight, action, newest),
-        job_id=job_ids[0] if job_ids else None,
+        job_id=_job_id(sight),
         attempt=newest.number if newest else None,
-        step=max((a.last_step for a in attempts[-1:] if a.last_step is not None), default=None),
+        step=newest.last_step if newest else None,
         steps_total=sight.plan.steps_total,
         checkpoint_step=sight.seen.checkpoint_step,
-        cause=action.cause.value if isinstance(action, Over | Restart) else _last(causes),
-        next=_next(action) + _for_switches(action, jobs, sight.plan),
+        cause=_cause(action, rows),
+        next=_next(action) + _for_switches(action, sight),
         loss=metrics.get("loss"),
         tokens_per_s=metrics.get("tokens_per_s"),
         quarantined=tuple(item for attempt in attempts for item in attempt.quarantined),
-        error=None
-        if error is None
-        else {
-            "rank": error.rank,
-            "node": error.node,
-            "step": error.step,
-            "exception": error.exception,
-        },
-        attempts=tuple({**r, **_seconds(e)} for r, e in zip(rows, entries, strict=True)),
+        error=_error(newest.error) if newest and newest.error else None,
+        attempts=_with_seconds(rows, ledger),
         goodput=ledger.to_json() if ledger else None,
         interval=_interval(books.saves) if books else None,
         hang=live.hang.why if live and live.hang else None,
@@ -141,10 +128,39 @@ def status(
         bandwidth=bandwidth,
         network=newest.network if newest else None,
         bad_nodes=tuple(bad_nodes(sight.past.suspicions, sight.policy, now=sight.seen.now)),
-        spread=spread(newest.nodes, newest.switches, per_group=sight.plan.nodes_per_group)
-        if newest
-        else None,
+        spread=_spread(newest, sight.plan) if newest else None,
     )
+
+
+def _job_id(sight: Sight) -> str | None:
+    """Return the run's job: the first that Slurm knows of, else the last that was submitted."""
+    known = [job.job_id for job in (sight.seen.jobs or ())[:1]] or sight.past.submitted[-1:]
+    return known[0] if known else None
+
+
+def _live(sight: Sight) -> Attempt | None:
+    seen = sight.seen.attempt
+    return seen if seen is not None and alive(seen, sight) else None
+
+
+def _cause(action: Action, rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return why the run is over or starts again, else why an attempt ended last."""
+    if isinstance(action, Over | Restart):
+        return action.cause.value
+    return next((told["cause"] for told in reversed(rows) if told["cause"]), None)
+
+
+def _error(error: RankError) -> dict[str, Any]:
+    return {
+        "rank": error.rank,
+        "node": error.node,
+        "step": error.step,
+        "exception": error.exception,
+    }
+
+
+def _spread(newest: Attempt, plan: LaunchPlan) -> str | None:
+    return spread(newest.nodes, newest.switches, per_group=plan.nodes_per_group)
 
 
 def _ledger(
@@ -179,6 +195,13 @@ def _ledger(
 SECONDS = ("startup_s", "useful_s", "lost_s", "saving_s", "stopping_s", "other_s")
 
 
+def _with_seconds(
+    rows: Sequence[dict[str, Any]], ledger: Ledger | None
+) -> tuple[dict[str, Any], ...]:
+    entries = ledger.entries if ledger else [None] * len(rows)
+    return tuple({**told, **_seconds(e)} for told, e in zip(rows, entries, strict=True))
+
+
 def _seconds(entry: Entry | None) -> dict[str, float | None]:
     """Return what the ledger adds to a row, in seconds."""
     values = {name: getattr(entry, name, None) for name in SECONDS}
@@ -199,17 +222,14 @@ def _next(action: Action) -> str:
     return f"{short}; `fsdpq watch` restarts it" if acts else short
 
 
-def _for_switches(action: Action, jobs: Sequence[JobRecord], plan: LaunchPlan) -> str:
+def _for_switches(action: Action, sight: Sight) -> str:
     """Return that a job may wait for its switches: Slurm says Resources then, measured on 22.05."""
-    asked = dict(plan.directives).get("switches")
+    asked = dict(sight.plan.directives).get("switches")
+    jobs = sight.seen.jobs or ()
     waits = any(job.state is JobState.PENDING and job.reason == "Resources" for job in jobs)
     if asked is None or not waits or not isinstance(action, Wait):
         return ""
     return f" (it asks for --switches={asked}, and may wait for that)"
-
-
-def _last(items: Sequence[str]) -> str | None:
-    return items[-1] if items else None
 
 
 def state(action: Action) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import RunError
+from orchestrator.json_lines import append_line, objects
 from orchestrator.launchplan.plan import LaunchPlan
 from orchestrator.rundir.layout import RunLayout
 
@@ -170,22 +171,11 @@ def append(layout: RunLayout, kind: str, **facts: Any) -> None:
         RunError: It cannot be written, or not to its end.
     """
     try:
-        _append_line(layout.events, event(kind, **facts).encode())
+        whole = append_line(layout.events, event(kind, **facts).encode())
     except OSError as problem:
         raise RunError(f"{layout.events}: cannot be written: {problem.strerror}") from None
-
-
-def _append_line(path: Path, line: bytes) -> None:
-    """Append ``line`` in one write(); one that somebody could not finish is closed first."""
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        size = os.fstat(descriptor).st_size
-        torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-        data = b"\n" + line if torn else line
-        if os.write(descriptor, data) != len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    finally:
-        os.close(descriptor)
+    if not whole:
+        raise RunError(f"{layout.events}: cannot be written: {os.strerror(errno.ENOSPC)}")
 
 
 def events(layout: RunLayout) -> list[dict[str, Any]]:
@@ -200,13 +190,7 @@ def read_lines(path: Path, *, most: int = MOST_BYTES) -> list[dict[str, Any]]:
         text = _text(path, most)
     except OSError:
         return []
-    found = []
-    for line in text.split("\n"):
-        with suppress(ValueError, RecursionError):
-            item = json.loads(line)
-            if isinstance(item, dict):
-                found.append(item)
-    return found
+    return objects(text.split("\n"))
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -30,9 +30,10 @@ RANK and its like. Without them the script runs on its own.
 """
 
 from orchestrator.runtime.alone import Agreement
+from orchestrator.runtime.attaching import attach
 from orchestrator.runtime.fence import SupersededError
 from orchestrator.runtime.guard import guard
 from orchestrator.runtime.notices import Notice
-from orchestrator.runtime.run import Run, attach
+from orchestrator.runtime.run import Run
 
 __all__ = ["Agreement", "Notice", "Run", "SupersededError", "attach", "guard"]

@@ -5,11 +5,11 @@
 
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Mapping
 
+from orchestrator.json_lines import append_line
 from orchestrator.runtime.environment import Environment
 
 
@@ -37,21 +37,11 @@ class Logbook:
         }
         text = json.dumps(line) + "\n"
         try:
-            _append(self._env.run.metrics, text)
+            append_line(self._env.run.metrics, text.encode())
         except OSError as problem:
             if not self._silent:
                 print(f"fsdpq: the metrics are not written: {problem}", file=sys.stderr, flush=True)
             self._silent = True
-
-
-def _append(path: os.PathLike[str], text: str) -> None:
-    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        size = os.fstat(file).st_size
-        torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"  # a killed attempt's last line
-        os.write(file, ("\n" if torn else "").encode() + text.encode())
-    finally:
-        os.close(file)
 
 
 def _finite(value: object) -> object:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.checkpoint.interval import Ended, Past
+from orchestrator.json_lines import objects
 from orchestrator.rundir.layout import AttemptLayout, RunLayout
 from orchestrator.runtime.environment import Environment, attempt_numbers
 
@@ -99,13 +100,7 @@ def _tail(path: Path) -> list[dict[str, Any]]:
             lines = file.read().splitlines()
     except OSError:
         return []
-    found = []
-    for line in lines:
-        with suppress(ValueError, RecursionError):
-            item = json.loads(line)
-            if isinstance(item, dict):
-                found.append(item)
-    return found
+    return objects(lines)
 
 
 def _number(content: dict[str, Any], key: str) -> float | None:

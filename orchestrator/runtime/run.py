@@ -1,79 +1,36 @@
 """The run as a training script sees it: where to resume, when to stop, what has been saved."""
 
 import contextlib
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, NoReturn
 
-from orchestrator.checkpoint import Checkpoint, FileEntry, newest_complete
-from orchestrator.checkpoint.durable import write_json
+from orchestrator.checkpoint import Checkpoint, FileEntry
 from orchestrator.checkpoint.interval import MAX_INTERVAL_S, MTBF_S
-from orchestrator.errors import CheckpointError, RunError
+from orchestrator.errors import CheckpointError
 from orchestrator.rundir.beat import RESUMING, SAVING
-from orchestrator.rundir.limits import Limits
 from orchestrator.runtime import resuming
 from orchestrator.runtime.ahead import Ahead, Copies, no_copies
 from orchestrator.runtime.alone import Agreement, Alone
 from orchestrator.runtime.background import Job, Wish
-from orchestrator.runtime.environment import Environment, read_environment
+from orchestrator.runtime.beginning import Beginning
+from orchestrator.runtime.cancelling import CancelMark
+from orchestrator.runtime.ending import Ending
+from orchestrator.runtime.environment import Environment
 from orchestrator.runtime.fence import check_fence
 from orchestrator.runtime.logbook import Logbook
-from orchestrator.runtime.meeting import Meeting
-from orchestrator.runtime.notices import Notice, NoticeBoard, end_with_parent
-from orchestrator.runtime.pacing import Pacer
+from orchestrator.runtime.notices import Notice, NoticeBoard
+from orchestrator.runtime.progress import Progress
 from orchestrator.runtime.pulse import Pulse
-from orchestrator.runtime.reports import Outcome, status, write_status
+from orchestrator.runtime.quorum import Quorum
+from orchestrator.runtime.reports import Outcome
 from orchestrator.runtime.savelog import Save
-from orchestrator.runtime.saves import Heard, Saves
+from orchestrator.runtime.saves import Saves
 from orchestrator.runtime.stepclock import StepClock
-from orchestrator.runtime.votes import decode, encode
+from orchestrator.runtime.votes import Vote, own_times
 
-_HEARTBEAT_S = 1.0
 _RESUME_WAIT_S = 3600.0
-
-_attached: "Run | None" = None
-
-
-def attach(*, ranks: Agreement | None = None) -> "Run":
-    """Return the run that this process is a worker of.
-
-    Call it first thing, before torch is imported and before threads are started: it blocks the
-    notice signals, and only what starts later inherits that. Children inherit it too, SIGTERM
-    included, so end one of your own with kill() rather than terminate(). Under torchrun the worker
-    also ends with its torchrun. A second call returns the same run.
-
-    Args:
-        ranks: How several ranks agree in a script without torch.distributed.
-
-    Raises:
-        RunError: The environment makes no sense, or this is not the main thread.
-    """
-    global _attached
-    if _attached is None:
-        _attached = _attach(ranks)
-    return _attached
-
-
-def _attach(ranks: Agreement | None) -> "Run":
-    env = read_environment(os.environ)
-    board = NoticeBoard(
-        signals=env.notice_signals, file=env.notice_file, under_torchrun=env.under_torchrun
-    )
-    board.watch()
-    if env.under_torchrun:
-        end_with_parent()
-    local_dir = os.environ.get("FSDPQ_LOCAL_DIR")
-    pulse = Pulse(
-        env,
-        limits=Limits.from_text(os.environ.get("FSDPQ_HANG", "")),
-        local_dir=Path(local_dir) if local_dir else None,
-    )
-    pulse.start()
-    return Run(env, board, ranks=ranks, pulse=pulse)
 
 
 class Run:
@@ -99,17 +56,14 @@ class Run:
         self.own_s: tuple[float, ...] = ()
         self._board = board
         self._pulse = pulse or Pulse(env)
-        alone = Alone() if env.world_size == 1 else ranks
-        self._ranks: Agreement | None = Meeting(alone, self._pulse) if alone else None
-        self._first_step: int | None = None
-        self._saves = Saves(env)
+        self._quorum = Quorum(env, ranks, self._pulse)
+        self._cancel = CancelMark(env)
+        self._ahead = Ahead()
+        self._saves, self._beginning = Saves(env), Beginning(env, self._ahead)
         self._logbook, self._clock = Logbook(env), StepClock()
-        self._ahead, self._look = Ahead(), resuming.Look()
-        self._quarantined: list[resuming.SetAside] = []
-        self._rejected: list[tuple[Checkpoint, str]] = []
-        self._beat_at = self._marks_at = float("-inf")
-        self._paced = self._due = self._saving = False
-        self._stepped = False
+        self._progress = progress = Progress(env, self._pulse)
+        self._ending = Ending(env, self._pulse, progress, self._beginning, self._saves)
+        self._due = self._saving = False
 
     @property
     def already_finished(self) -> bool:
@@ -175,19 +129,15 @@ class Run:
         Raises:
             CheckpointError: There should be a usable checkpoint, and there is none.
         """
-        self._look = resuming.Look(verify, held)
-        ranks = self._agreement()
+        self._beginning.look = resuming.Look(verify, held)
+        ranks = self._quorum.met()
         with self.busy(RESUMING):
-            if verify == "full":
-                self._ahead.wait()
-            else:
-                self._ahead.give_up()
+            self._beginning.end_ahead()
             if ranks is None and self.env.rank != 0:
                 with self._pulse.waiting():
                     chosen = resuming.wait_for_resume(self.env, timeout_s=_RESUME_WAIT_S)
             else:
-                look = replace(self._look, digest=self._ahead.digest)
-                choice = resuming.choose(ranks or Alone(), self.env, look)
+                choice = self._beginning.newest(ranks or Alone())
                 chosen = self._settle(choice, required=required)
             return self._start_from(chosen)
 
@@ -201,23 +151,20 @@ class Run:
         Raises:
             CheckpointError: There is no older one.
         """
-        self._rejected.append((checkpoint, reason))
-        ranks = self._need_ranks("reject")
+        self._beginning.reject(checkpoint, reason)
+        ranks = self._quorum.need("reject")
         with self.busy(RESUMING):
-            choice = resuming.choose(ranks, self.env, self._look, before=checkpoint.step)
+            choice = self._beginning.older(ranks, before=checkpoint.step)
             chosen = self._settle(choice, required=True)
         self._start_from(chosen)
         assert chosen is not None  # _settle raises without one
         return chosen
 
     def _settle(self, choice: resuming.Choice, *, required: bool) -> Checkpoint | None:
-        self._quarantined += choice.quarantined
         chosen = choice.checkpoint
-        refused = chosen is None and (required or choice.history)
-        if refused:
+        if chosen is None and (required or choice.history):
             self._refuse()
-        if self.env.rank == 0:
-            self._record(chosen)
+        self._beginning.record(chosen.step if chosen else None)
         return chosen
 
     def _refuse(self) -> NoReturn:
@@ -226,42 +173,19 @@ class Run:
         In this order: the first rank that ends takes the others with it, and the word that keeps
         a watcher from trying again must be on disk by then.
         """
-        error = self._advice()
-        self._first_step = 0
-        self._report("no_checkpoint", step=0, saved=None, reason=error)
-        if self.env.rank == 0:
-            self._record(None, error)
-        if (ranks := self._agreement()) is not None:
+        error = self._beginning.refusal()
+        self.step = self._beginning.step = 0
+        self._ending.report("no_checkpoint", step=0, reason=error)
+        self._beginning.record(None, error)
+        if (ranks := self._quorum.met()) is not None:
             ranks.maximum([0], timeout_s=_RESUME_WAIT_S)
         raise CheckpointError(error)
 
-    def _record(self, chosen: Checkpoint | None, error: str = "") -> None:
-        step = chosen.step if chosen else None
-        resuming.write_resume(self.env, step=step, quarantined=self._quarantined, error=error)
-
     def _start_from(self, chosen: Checkpoint | None) -> Checkpoint | None:
-        if chosen is not None:
-            resuming.wait_until_visible(chosen)
-        self.step = self._first_step = chosen.step if chosen else 0
+        self.step = self._beginning.at(chosen)
         self._saves.saved_step = chosen.step if chosen else None
         self._clock.restart()
         return chosen
-
-    def _advice(self) -> str:
-        bad = [f"step {item.step}: {item.reason}" for item in self._quarantined]
-        bad += [f"step {found.step}: {reason}" for found, reason in self._rejected]
-        found = "; ".join(bad) or "there are none"
-        return (
-            f"no usable checkpoint in {self.env.checkpoints} ({found}). The run does not start"
-            " again at step 0 by itself. Bring a good checkpoint back under its name step-N, or,"
-            " to start anew, submit under another name"
-            + (
-                ". The checkpoints are whole but do not load: has the model's configuration, or"
-                " the version of torch, changed?"
-                if self._rejected
-                else ""
-            )
-        )
 
     # -- while training ------------------------------------------------------------------------
 
@@ -273,14 +197,10 @@ class Run:
         """
         self.step = step
         self._pulse.step(step)
-        self._stepped = True
-        now = time.monotonic()
-        if self.env.rank != 0 or now - self._beat_at < _HEARTBEAT_S:
-            return
-        self._beat_at = now
-        check_fence(self.env)
-        self._quarantine_rejected()
-        self._write_progress(step)
+        if self._progress.stepped():
+            check_fence(self.env)
+            self._beginning.quarantine_rejected()
+            self._progress.write(step)
 
     @contextlib.contextmanager
     def busy(self, what: str, *, limit_s: float | None = None) -> Iterator[None]:
@@ -296,16 +216,10 @@ class Run:
         """
         self._clock.halt()
         with self._pulse.phase(what, limit_s):
-            self._tell_phase()
+            self._progress.write_phase(self.step)
             yield
-        self._tell_phase()
+        self._progress.write_phase(self.step)
         self._clock.go()
-
-    def _tell_phase(self) -> None:
-        """Say on the shared disk what rank 0 is at, for readers of a node without a monitor."""
-        if self.env.rank == 0:
-            with contextlib.suppress(OSError):
-                self._write_progress(self.step if self._stepped else None)
 
     def log(self, step: int, **values: object) -> None:
         """Write a line of metrics for ``step``: `loss=...`, `tokens_per_s=...`, what you like.
@@ -326,14 +240,7 @@ class Run:
 
         To rank 0 the cancel mark is one too, for a signal may come too early to be heard.
         """
-        return self._board.look() or self._cancelled()
-
-    def _cancelled(self) -> Notice | None:
-        now = time.monotonic()
-        if self.env.rank != 0 or now - self._marks_at < _HEARTBEAT_S:
-            return None
-        self._marks_at = now
-        return Notice("CANCEL", time.time(), "mark") if self.env.run.cancelled.exists() else None
+        return self._board.look() or self._cancel.look()
 
     def should_stop(
         self,
@@ -361,37 +268,25 @@ class Run:
         """
         self._clock.halt()
         own = self.noticed()
-        self._saves.look()
-        wait_s = term_timeout_s if own is not None and own.urgent else timeout_s
-        pacer = self._saves.pacer
-        due = pacer is not None and pacer.due(self.step)
-        ranks, began = self._need_ranks("should_stop"), time.monotonic()
         saves = self._saves
-        most, any_due, lost, busy, *times = ranks.maximum(
-            [encode(own), int(due), int(saves.lost), int(saves.busy), *self._times(own_s)],
-            timeout_s=wait_s,
-        )
-        self.own_s = tuple(time_us / 1e6 for time_us in times)
-        self._pulse.voted(time.monotonic() - began)
-        self._due, self._saving = bool(any_due), bool(busy)
-        agreed = own if own is not None and encode(own) == most else decode(most)
-        if agreed is not None:
-            saves.heard = saves.heard or Heard(agreed, agreed.at or time.time())
-        elif lost:
+        saves.look()
+        wait_s = term_timeout_s if own is not None and own.urgent else timeout_s
+        due = saves.due(self.step)
+        vote = Vote(own, due, saves.lost, saves.busy, own_times(own_s, self.env))
+        agreed = self._vote(vote, timeout_s=wait_s)
+        self._due, self._saving, self.own_s = agreed.due, agreed.busy, agreed.times_s
+        if agreed.notice is not None:
+            saves.hear(agreed.notice)
+        elif agreed.lost:
             self.settle()
         self._clock.go()
-        return agreed
+        return agreed.notice
 
-    def _times(self, own_s: float | None) -> list[int]:
-        """Return a place for each rank, with the microseconds of this one in its own.
-
-        The vote is a maximum, so after it all of them are filled.
-        """
-        if own_s is None:
-            return []
-        times = [0] * self.env.world_size
-        times[self.env.rank] = round(own_s * 1e6)
-        return times
+    def _vote(self, own: Vote, *, timeout_s: float) -> Vote:
+        ranks, began = self._quorum.need("should_stop"), time.monotonic()
+        most = ranks.maximum(own.numbers(), timeout_s=timeout_s)
+        self._pulse.voted(time.monotonic() - began)
+        return own.outcome(most)
 
     def checkpoint_due(
         self, step: int, *, mtbf_s: float = MTBF_S, max_interval_s: float = MAX_INTERVAL_S
@@ -408,11 +303,7 @@ class Run:
                 attempts correct it.
             max_interval_s: The most seconds of training between two checkpoints.
         """
-        if not self._paced and self.env.rank == 0:
-            self._saves.pacer = Pacer(
-                self.env, step=step, mtbf_s=mtbf_s, max_interval_s=max_interval_s
-            )
-        self._paced = True
+        self._saves.pace(step, mtbf_s=mtbf_s, max_interval_s=max_interval_s)
         self.step = max(self.step, step)  # for scripts that send no heartbeats
         return self._due
 
@@ -422,7 +313,7 @@ class Run:
         Raises:
             VoteError: The ranks did not come together in time.
         """
-        (bad,) = self._need_ranks("agreed").maximum([int(not fine)], timeout_s=timeout_s)
+        (bad,) = self._quorum.need("agreed").maximum([int(not fine)], timeout_s=timeout_s)
         return not bad
 
     @contextlib.contextmanager
@@ -454,10 +345,10 @@ class Run:
             SupersededError: A newer attempt has started.
         """
         wish = Wish(step=step, keep_last=keep_last, keep_every=keep_every, reason=reason)
-        ranks = self._need_ranks("checkpoint")
+        ranks = self._quorum.need("checkpoint")
         with self.busy(SAVING):
             self._saves.settle(ranks)
-            self._quarantine_rejected()
+            self._beginning.quarantine_rejected()
             with self._saves.blocking(ranks, wish, known) as folder:
                 yield folder
         self._due = False
@@ -494,10 +385,10 @@ class Run:
             SupersededError: A newer attempt has started.
         """
         wish = Wish(step=step, keep_last=keep_last, keep_every=keep_every, reason=reason)
-        ranks = self._need_ranks("checkpoint_in_background")
+        ranks = self._quorum.need("checkpoint_in_background")
         self.settle()
         with self.busy(SAVING):
-            self._quarantine_rejected()
+            self._beginning.quarantine_rejected()
             self._saves.begin(ranks, wish, take, timeout_s=timeout_s)
         self._due, self._saving = False, True
 
@@ -520,16 +411,9 @@ class Run:
         if not self._saves.under_way:
             return
         with self.busy(SAVING):
-            problem = self._saves.settle(self._need_ranks("settle"))
+            problem = self._saves.settle(self._quorum.need("settle"))
         if must and problem is not None:
             raise problem
-
-    def _quarantine_rejected(self) -> None:
-        if self.env.rank == 0 and self._rejected:
-            for checkpoint, reason in self._rejected:
-                self._quarantined.append(resuming.set_aside(self.env, checkpoint, reason))
-            resuming.write_resume(self.env, step=self._first_step, quarantined=self._quarantined)
-        self._rejected = []
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -541,7 +425,8 @@ class Run:
             saved: The newest published step; what this run knows of, if left out.
             reason: Why, in a few words.
         """
-        self._report("stopped", step=step, saved=saved, reason=reason)
+        self.step = step
+        self._ending.report("stopped", step=step, saved=saved, reason=reason)
 
     def finished(self, *, step: int) -> None:
         """Say that the last step is done. Writes the end mark, so that nobody restarts the run.
@@ -549,61 +434,10 @@ class Run:
         Raises:
             SupersededError: A newer attempt has started.
         """
-        if self.env.rank == 0:
-            check_fence(self.env)
-            mark = {"step": step, "attempt": self.env.attempt, "at": time.time()}
-            write_json(self.env.run.finished, mark)
-        self._report("finished", step=step, saved=None, reason="the last step is done")
+        self._ending.mark(step)
+        self.step = step
+        self._ending.report("finished", step=step, reason="the last step is done")
 
     def failed(self, outcome: Outcome, *, reason: str) -> None:
         """Say that this rank failed; of several failures the first is kept. Used by the guard."""
-        content = self._status(outcome, step=self.step, saved=None, reason=reason)
-        write_status(self.env, content, replace=False)
-
-    def _report(self, outcome: Outcome, *, step: int, saved: int | None, reason: str) -> None:
-        self.step = step
-        self._pulse.end()
-        if self.env.rank == 0:
-            self._write_progress(step)
-            write_status(self.env, self._status(outcome, step=step, saved=saved, reason=reason))
-
-    def _write_progress(self, step: int | None) -> None:
-        beat = self._pulse.beat
-        told = {} if step is None else {"step": step}
-        content = {**told, "at": time.time(), "phase": beat.phase, "limit_s": beat.limit_s}
-        write_json(self.env.files.progress, content, durable=False)
-
-    def _status(
-        self, outcome: Outcome, *, step: int, saved: int | None, reason: str
-    ) -> dict[str, object]:
-        if self._first_step is None:  # it ended before it knew where to resume
-            found = newest_complete(self.env.checkpoints)
-            self._first_step = self._saves.saved_step = found.step if found else None
-        first = self._first_step or 0
-        return status(
-            self.env,
-            outcome=outcome,
-            reason=reason,
-            first_step=first,
-            step=max(step, first),
-            saved_step=saved if saved is not None else self._saves.saved_step,
-        )
-
-    # -- agreement -----------------------------------------------------------------------------
-
-    def _agreement(self) -> Agreement | None:
-        if self._ranks is None and "torch" in sys.modules:
-            from orchestrator.runtime import collective
-
-            if collective.is_ready():
-                self._ranks = Meeting(collective.Ranks(), self._pulse)
-        return self._ranks
-
-    def _need_ranks(self, what: str) -> Agreement:
-        ranks = self._agreement()
-        if ranks is None:
-            raise RunError(
-                f"run.{what}() needs all {self.env.world_size} ranks to agree: call"
-                " torch.distributed.init_process_group() first"
-            )
-        return ranks
+        self._ending.fail(outcome, step=self.step, reason=reason)

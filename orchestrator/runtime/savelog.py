@@ -11,7 +11,6 @@ stood still for it; where `blocking` is false the rest was written in the backgr
 """
 
 import json
-import os
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from typing import Any
 
 from orchestrator.checkpoint import read_manifest
 from orchestrator.errors import CheckpointError
+from orchestrator.json_lines import append_line
 from orchestrator.runtime.environment import Environment
 
 
@@ -78,13 +78,7 @@ def _append(env: Environment, *, kind: str, step: int, **values: Any) -> None:
     line = {"kind": kind, "attempt": env.attempt, "step": step, **values, "at": time.time()}
     # What is only told must not end a run: the disk may be full, and the save itself was fine.
     with suppress(OSError):
-        file = os.open(env.run.saves, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            size = os.fstat(file).st_size
-            torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
-            os.write(file, (b"\n" if torn else b"") + json.dumps(line).encode() + b"\n")
-        finally:
-            os.close(file)
+        append_line(env.run.saves, json.dumps(line).encode() + b"\n")
 
 
 def _size(checkpoint: Path) -> int | None:

@@ -21,7 +21,7 @@ from orchestrator.runtime.pacing import Pacer
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class _Heard:
     """The notice that all ranks stop for, and when it came (seconds since 1970)."""
 
     notice: Notice
@@ -34,8 +34,8 @@ class Saves:
     def __init__(self, env: Environment) -> None:
         self.saved_step: int | None = None
         self.last: savelog.Save | None = None
-        self.pacer: Pacer | None = None
-        self.heard: Heard | None = None
+        self._pacer: Pacer | None = None
+        self._heard: _Heard | None = None
         self._env = env
         self._background: Background | None = None
 
@@ -48,6 +48,19 @@ class Saves:
     def busy(self) -> bool:
         """Whether this rank still saves in the background."""
         return self._background is not None and self._background.busy
+
+    def pace(self, step: int, *, mtbf_s: float, max_interval_s: float) -> None:
+        """Let rank 0 say from now on when a save is due. See `Run.checkpoint_due`."""
+        if self._pacer is None and self._env.rank == 0:
+            self._pacer = Pacer(self._env, step=step, mtbf_s=mtbf_s, max_interval_s=max_interval_s)
+
+    def due(self, step: int) -> bool:
+        """Return whether ``step`` is to be saved, as far as this rank can tell."""
+        return self._pacer is not None and self._pacer.due(step)
+
+    def hear(self, notice: Notice) -> None:
+        """Take note of the notice that all ranks stop for; the first one counts."""
+        self._heard = self._heard or _Heard(notice, notice.at or time.time())
 
     # -- a save that blocks --------------------------------------------------------------------
 
@@ -82,11 +95,11 @@ class Saves:
         self.last = savelog.record_save(
             self._env, step=wish.step, seconds=seconds, reason=self._why(wish)
         )
-        if self.pacer is not None:
-            self.pacer.saved(wish.step, blocked_s=seconds)
+        if self._pacer is not None:
+            self._pacer.saved(wish.step, blocked_s=seconds)
 
     def _why(self, wish: Wish) -> str:
-        return wish.reason or ("notice" if self.heard else "interval")
+        return wish.reason or ("notice" if self._heard else "interval")
 
     # -- a save in the background --------------------------------------------------------------
 
@@ -109,8 +122,8 @@ class Saves:
         ranks.maximum([0], timeout_s=timeout_s)
         upload = behind.begin(job, wish)
         upload.blocked_s = time.monotonic() - began
-        if self.pacer is not None:
-            self.pacer.began(wish.step)
+        if self._pacer is not None:
+            self._pacer.began(wish.step)
 
     def settle(self, ranks: Agreement) -> FsdpqError | None:
         """Wait for the save in the background; return what went wrong, the same on all ranks.
@@ -122,7 +135,7 @@ class Saves:
         if behind is None or (upload := behind.upload) is None:
             return None
         began = time.monotonic()
-        within_s = None if self.heard is None else self._patience(self.heard, upload)
+        within_s = None if self._heard is None else self._patience(self._heard, upload)
         problem = behind.settle(ranks, within_s=within_s)
         upload.blocked_s += time.monotonic() - began
         self._tell(upload, problem)
@@ -174,10 +187,10 @@ class Saves:
         self.last = savelog.record_save(
             self._env, step=step, seconds=took, blocked_s=blocked, reason=why
         )
-        if self.pacer is not None:
-            self.pacer.ended(step, blocked_s=blocked, seconds=took)
+        if self._pacer is not None:
+            self._pacer.ended(step, blocked_s=blocked, seconds=took)
 
-    def _patience(self, heard: Heard, upload: Upload) -> float:
+    def _patience(self, heard: _Heard, upload: Upload) -> float:
         """Return for how many seconds the notice lets ``upload`` go on. Rank 0's word counts."""
         costs = past.saves(self._env.run)
         behind = [cost.seconds for cost in costs if not cost.blocking]

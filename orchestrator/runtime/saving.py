@@ -100,20 +100,26 @@ def finish(
     reports = ranks.gather(report)
     verdict = _Verdict()
     if ranks.rank == 0:
-        try:
-            manifest = _manifest(temporary, reports, step=step)
-            verdict = _Verdict(
-                publish(
-                    temporary,
-                    manifest,
-                    attempt=env.attempt,
-                    allowed=allowed or (lambda: check_fence(env)),
-                )
-            )
-        except (FsdpqError, OSError) as problem:
-            verdict = _refusal(problem)
-            discard(temporary)  # it is this attempt's own, and the disk may be full
+        fenced = allowed or (lambda: check_fence(env))
+        verdict = _publish(env, temporary, reports, step=step, allowed=fenced)
     return _heed(ranks.broadcast(verdict), step)
+
+
+def _publish(
+    env: Environment,
+    temporary: Path,
+    reports: list[_Report],
+    *,
+    step: int,
+    allowed: Callable[[], None],
+) -> _Verdict:
+    """Publish what all ranks have reported, or throw it away. On rank 0."""
+    try:
+        manifest = _manifest(temporary, reports, step=step)
+        return _Verdict(publish(temporary, manifest, attempt=env.attempt, allowed=allowed))
+    except (FsdpqError, OSError) as problem:
+        discard(temporary)  # it is this attempt's own, and the disk may be full
+        return _refusal(problem)
 
 
 def thin_out(env: Environment, *, keep_last: int, keep_every: int | None) -> None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from orchestrator.checkpoint import Checkpoint
 from orchestrator.runtime import Notice, Run
 from orchestrator.spec.train import TrainSpec
 from orchestrator.trainer.attending import check_documents
@@ -12,7 +13,7 @@ from orchestrator.trainer.compiling import describe_compilation
 from orchestrator.trainer.corpus import Corpus
 from orchestrator.trainer.evaluation import Evaluator, describe
 from orchestrator.trainer.garbage import collect_seldom
-from orchestrator.trainer.local_copy import local_copy_of
+from orchestrator.trainer.local_copy import LocalCopy, local_copy_of
 from orchestrator.trainer.local_reader import holder
 from orchestrator.trainer.metrics import Console, MetricsLog, finite
 from orchestrator.trainer.mirror import Mirror
@@ -79,11 +80,7 @@ def _prepare(
 ) -> tuple[Training, Saver]:
     """Return the training at the step where it goes on."""
     local = local_copy_of(spec.checkpoint.local_copy, run.env)
-    checkpoint = run.resume(
-        verify=spec.checkpoint.verify,
-        required=spec.checkpoint.resume == "required",
-        held=holder(local, first=run.env.local_rank == 0),
-    )
+    checkpoint = _chosen(run, spec, local)
     startup.mark("resume")
     console.say(f"checkpoint chosen: {checkpoint.path if checkpoint else 'none, a new run'}")
     if spec.compile:
@@ -103,12 +100,25 @@ def _prepare(
     if spec.data.packing == "documents":
         check_documents(training.model, spec, world)
         startup.mark("check")
-    console.say(
-        f"attempt {run.env.attempt} starts after step {training.state.step} of {spec.steps} on"
-        f" {world.size} ranks; {training.num_parameters:,} parameters,"
-        f" {training.num_trained:,} of them trained, {corpus.num_samples:,} samples"
-    )
+    console.say(_describe(run, training))
     return training, saver
+
+
+def _chosen(run: Run, spec: TrainSpec, local: LocalCopy | None) -> Checkpoint | None:
+    return run.resume(
+        verify=spec.checkpoint.verify,
+        required=spec.checkpoint.resume == "required",
+        held=holder(local, first=run.env.local_rank == 0),
+    )
+
+
+def _describe(run: Run, training: Training) -> str:
+    return (
+        f"attempt {run.env.attempt} starts after step {training.state.step} of"
+        f" {training.spec.steps} on {training.world.size} ranks; {training.num_parameters:,}"
+        f" parameters, {training.num_trained:,} of them trained,"
+        f" {training.corpus.num_samples:,} samples"
+    )
 
 
 def _loop(
@@ -146,14 +156,7 @@ def _loop(
             log.write(**line, **cost, blocked_s=blocked_s, **ranks, **saver.news())
             console.step(line)
         if state.step == first + 1:
-            startup.mark("first_step")
-            startup.tell(run, console)
-            meet(training.world, spec)
-            shorten_timeout(spec)
-            if spec.compile:
-                save_caches(run.env)
-                console.say(describe_compilation())
-            saver.prepare()
+            _after_first_step(run, training, saver, console, startup)
         collect(state.step)
         notice = _notice(run, spec, result.own_s)
         ranks = summary(run.own_s, step=state.step)
@@ -170,6 +173,20 @@ def _make_up(
     found = _evaluate(run, spec, evaluator, console)
     if log and found:
         log.add(found["eval"]["step"], **found)
+
+
+def _after_first_step(
+    run: Run, training: Training, saver: Saver, console: Console, startup: Startup
+) -> None:
+    """Do what had to wait for compilation and the first collectives."""
+    startup.mark("first_step")
+    startup.tell(run, console)
+    meet(training.world, training.spec)
+    shorten_timeout(training.spec)
+    if training.spec.compile:
+        save_caches(run.env)
+        console.say(describe_compilation())
+    saver.prepare()
 
 
 def _evaluate(run: Run, spec: TrainSpec, evaluator: Evaluator, console: Console) -> dict[str, Any]:

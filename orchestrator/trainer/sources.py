@@ -24,7 +24,9 @@ from orchestrator.spec.train import SourceSpec, SourcesSpec, TrainSpec
 from orchestrator.tokens.encoding import BYTES, tokenizer_digest
 from orchestrator.tokens.finding import Kind, changed, find_folders, signature
 from orchestrator.tokens.index import Index, Input, read_index
-from orchestrator.tokens.preparing import Progress, Request, inputs_of, prepare
+from orchestrator.tokens.preparing import prepare
+from orchestrator.tokens.progress import Progress
+from orchestrator.tokens.request import Request, inputs_of
 from orchestrator.trainer.corpus import Corpus, join, open_corpus, open_shards
 from orchestrator.trainer.keys import under
 from orchestrator.trainer.metrics import Console

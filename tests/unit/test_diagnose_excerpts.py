@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from orchestrator.fabric.diagnosis import Diagnosis
 from orchestrator.fabric.examine import ends, examine
 from orchestrator.fabric.sources import of_paths
-from orchestrator.fabric.verdict import Diagnosis
 
 FILE = Path(__file__).parents[1] / "data" / "nccl" / "excerpts.yaml"
 EXCERPTS: list[dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))

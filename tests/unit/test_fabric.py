@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from orchestrator.fabric.collect import Collector
+from orchestrator.fabric.diagnosis import Diagnosis, broken
 from orchestrator.fabric.lines import read
 from orchestrator.fabric.network import Process
 from orchestrator.fabric.promise import Promise
 from orchestrator.fabric.text import describe
-from orchestrator.fabric.verdict import Diagnosis, broken, judge
+from orchestrator.fabric.verdict import judge
 
 IB = Promise(kind="infiniband", networks=("IB", "IBext*"), hcas=8, gdr=True, site="here")
 EIGHT = " ".join(f"[{n}]mlx5_{n}:1/IB" for n in range(8))

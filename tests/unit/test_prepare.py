@@ -17,7 +17,9 @@ from orchestrator.cli.prepare import describe
 from orchestrator.errors import SpecError
 from orchestrator.tokens import pieces, preparing
 from orchestrator.tokens.index import read_index
-from orchestrator.tokens.preparing import Progress, Request, StoppedError, prepare
+from orchestrator.tokens.preparing import StoppedError, prepare
+from orchestrator.tokens.progress import Progress
+from orchestrator.tokens.request import Request
 from orchestrator.tokens.shard import HEADER_BYTES
 
 pytestmark = pytest.mark.processes
