@@ -15,7 +15,7 @@ from orchestrator.planner.gpus import NAMES, Gpu, find
 from orchestrator.planner.layouts import Place
 from orchestrator.slurm import client, parse
 from orchestrator.spec.train import TrainSpec, check_batch
-from orchestrator.submitting import launch
+from orchestrator.submitting import launch, remarks
 from orchestrator.submitting.described import Described, read
 from orchestrator.weightfiles.texts import read_object
 
@@ -29,18 +29,20 @@ class Outlook:
         accepted: Whether Slurm would take it; None where there is no Slurm to ask.
         slurm: What Slurm said, by lines.
         unknown: What cannot be said, each a sentence.
+        notes: What looks like a mistake in the job, as its submission would say.
     """
 
     forecast: Forecast | None
     accepted: bool | None
     slurm: str
     unknown: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON's types."""
         known = self.forecast.to_json() if self.forecast else _NOTHING
         slurm = {"accepted": self.accepted, "said": " ".join(self.slurm.split())}
-        return {**known, "slurm": slurm, "unknown": list(self.unknown)}
+        return {**known, "slurm": slurm, "unknown": list(self.unknown), "notes": list(self.notes)}
 
 
 _NOTHING: dict[str, Any] = {
@@ -84,7 +86,16 @@ def outlook(
     except SpecError as problem:
         raise SpecError(f"{job}: {problem}") from None
     accepted, said = _would_be_taken(described, runs)
-    return Outlook(forecast=seen, accepted=accepted, slurm=said, unknown=tuple(unknown))
+    notes = remarks.of_request(
+        planning.settle(described.spec, described.profile), described.profile
+    )
+    return Outlook(
+        forecast=seen,
+        accepted=accepted,
+        slurm=said,
+        unknown=tuple(unknown),
+        notes=tuple(notes),
+    )
 
 
 def _forecast(described: Described, gpu: Gpu | None) -> tuple[Forecast | None, list[str]]:

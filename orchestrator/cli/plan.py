@@ -53,6 +53,8 @@ def plan_command(
 def _text(found: Outlook) -> Iterator[str]:
     if found.forecast is not None:
         yield from lines(found.forecast)
+    for one in found.notes:
+        yield f"Note: {one}"
     for one in found.unknown:
         yield f"Not known: {one}."
     if found.accepted is not None:

@@ -4,6 +4,7 @@ What a configuration leaves out has the value that transformers 5 gives it.
 """
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
@@ -66,6 +67,19 @@ _DEFAULTS: Mapping[str, Config] = MappingProxyType(
     }
 )
 FAMILIES = tuple(_DEFAULTS)
+# A family of transformers 5.24 that is called almost like one that is known here.
+_ALIKE = ("ministral",)
+
+
+def near_family(name: str) -> str | None:
+    """Return the family that ``name`` is most likely meant to be, None if it may be one of its own.
+
+    >>> near_family("lama"), near_family("llama4"), near_family("opt")
+    ('llama', None, None)
+    """
+    if name in FAMILIES or name in _ALIKE or not name.isalpha():
+        return None
+    return next(iter(get_close_matches(name, FAMILIES, n=1, cutoff=0.85)), None)
 
 
 def shape_of(config: Config) -> ModelShape:
@@ -81,6 +95,8 @@ def shape_of(config: Config) -> ModelShape:
     text = config.get("text_config")
     if family not in _DEFAULTS and isinstance(text, Mapping):  # several modalities: their text part
         config, family = text, str(text.get("model_type"))
+    if near := near_family(family):
+        raise SpecError(f"train.model.config.model_type: {family}: did you mean {near}?")
     if family not in _DEFAULTS:
         raise SpecError(
             f"model: fsdpq plan does not know the shape of model_type {family}; it knows"

@@ -34,7 +34,7 @@ class Forecast:
 
     Attributes:
         asked: The job as it is written.
-        nodes_min: The fewest nodes on which it fits as it is written; None where unknown or none.
+        as_written: The fewest nodes on which it fits as it is written; None where unknown or none.
         smallest: The best layout on the fewest nodes on which any would fit, of those that the
             global batch can be shared out over.
         of_any_batch: The leanest layout, on the fewest nodes that would do with any global batch.
@@ -46,11 +46,17 @@ class Forecast:
     shape: ModelShape
     place: Place
     asked: Layout
-    nodes_min: int | None
+    as_written: int | None
     smallest: Layout | None
     of_any_batch: Layout | None
     layouts: tuple[Layout, ...]
     saves: Saves
+
+    @property
+    def nodes_min(self) -> int | None:
+        """The fewest nodes that will do, as it is written or with another layout."""
+        ways = [self.as_written, self.smallest.nodes if self.smallest else None]
+        return min((nodes for nodes in ways if nodes is not None), default=None)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -82,6 +88,7 @@ class Forecast:
             "step_s": speed and speed.step_s,
             "tokens_per_s_per_gpu": speed and speed.tokens_per_s_per_gpu,
             "tight": asked.tight,
+            "nodes_min_as_written": self.as_written,
             "nodes": asked.nodes,
             "gpus_per_node": self.place.per_node,
             "gpu": gpu and gpu.name,
@@ -137,7 +144,7 @@ def forecast(train: TrainSpec, config: Mapping[str, Any], place: Place, *, nodes
         )
     asked = layout(train, shape, place, nodes=nodes)
     known = place.gpu is not None
-    nodes_min = fewest_nodes(train, shape, place) if known else None
+    as_written = fewest_nodes(train, shape, place) if known else None
     lean = fewest_nodes_of_any_batch(train, shape, place) if known else None
     smallest = fewest_nodes_at_all(train, shape, place, least=lean.nodes) if lean else None
     work = workload(train, shape, world_size=nodes * place.per_node)
@@ -146,7 +153,7 @@ def forecast(train: TrainSpec, config: Mapping[str, Any], place: Place, *, nodes
         shape=shape,
         place=place,
         asked=asked,
-        nodes_min=nodes_min,
+        as_written=as_written,
         smallest=smallest,
         of_any_batch=lean,
         layouts=tuple(best(train, shape, place, nodes=nodes)) if known else (),
@@ -176,7 +183,7 @@ def _value(value: object) -> str:
 
 
 def _answer(seen: Forecast) -> str:
-    gpu, smallest, as_it_is = seen.place.gpu, seen.smallest, seen.nodes_min
+    gpu, smallest, as_it_is = seen.place.gpu, seen.smallest, seen.as_written
     if gpu is None:
         return "The kind of GPU is not known: give --gpu to learn how many nodes it takes."
     kind = f"{seen.place.per_node} x {gpu.name}"

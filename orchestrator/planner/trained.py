@@ -63,6 +63,13 @@ def trained(shape: ModelShape, freeze: tuple[str, ...]) -> Trained:
     )
 
 
+def parameter_names(shape: ModelShape) -> Iterator[str]:
+    """Yield Hugging Face's names of all parameters; a tied head has one, too."""
+    yield from (_EMBEDDING, _NORM, _HEAD)
+    for index in range(shape.layers):
+        yield from (f"model.layers.{index}.{name}" for name, _, _ in block_parameters(shape))
+
+
 def block_parameters(shape: ModelShape) -> Iterator[tuple[str, str, int]]:
     """Yield name within a block, short name and size of each parameter."""
     for name, (fan_in, fan_out, bias) in shape.projections.items():

@@ -11,6 +11,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from orchestrator.errors import SpecError
+from orchestrator.planner.families import near_family, shape_of
+from orchestrator.planner.shape import ModelShape
+from orchestrator.planner.trained import parameter_names
 from orchestrator.spec.train import TrainSpec
 from orchestrator.weightfiles.finding import INDEX, WHOLE, read_header
 
@@ -38,6 +42,17 @@ _KEYS = frozenset(
 )
 # All keys of configurations in transformers 5.24 that look like one of these and are not.
 _ALIKE = frozenset({"hidden_sizes", "num_position_embeddings", "sliding_windows"})
+_COUNTS = frozenset(
+    {
+        "hidden_size",
+        "intermediate_size",
+        "max_position_embeddings",
+        "num_attention_heads",
+        "num_hidden_layers",
+        "num_key_value_heads",
+        "vocab_size",
+    }
+)
 # Families without a width of heads of their own: it is hidden_size over num_attention_heads.
 _DIVIDED = frozenset(
     {"gpt2", "granite", "llama", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "starcoder2"}
@@ -49,6 +64,7 @@ def of_model(train: TrainSpec) -> Iterator[str]:
     path = train.model.path
     if path is None:
         yield from _of_keys(train.model.config or {})
+        yield from _of_frozen(train.model.config or {}, train)
         yield from of_config(train.model.config or {}, train)
         return
     folder = Path(path)
@@ -77,6 +93,7 @@ def of_config(config: Config, train: TrainSpec) -> Iterator[str]:
     yield from _of_vocabulary(sizes, train)
     yield from _of_positions(sizes, train)
     yield from _of_heads(sizes)
+    yield from _of_targets(config, train)
 
 
 def _of_keys(config: Config) -> Iterator[str]:
@@ -88,6 +105,46 @@ def _of_keys(config: Config) -> Iterator[str]:
         near = get_close_matches(key, _KEYS, n=1, cutoff=0.85)
         if near and abs(len(near[0]) - len(key)) <= 1:
             yield f"train.model.config: is {key} meant to be {near[0]}? An unknown key does nothing"
+
+    for key in sorted(_COUNTS & config.keys()):
+        if type(config[key]) is not int:
+            yield f"train.model.config.{key}: {config[key]!r} is no whole number"
+    if meant := near_family(str(config.get("model_type"))):
+        yield f"train.model.config.model_type: is {config['model_type']} meant to be {meant}?"
+
+
+def _of_targets(config: Config, train: TrainSpec) -> Iterator[str]:
+    """Yield targets of adapters that the model, of a family known here, has not."""
+    shape = _shape(config)
+    if shape is None or train.lora is None or isinstance(train.lora.target_modules, str):
+        return
+    for name in train.lora.target_modules:
+        if name not in shape.projections:
+            yield (
+                f"train.lora.target_modules: {name} is no linear layer of a block; there are"
+                f" {', '.join(shape.projections)}"
+            )
+
+
+def _of_frozen(config: Config, train: TrainSpec) -> Iterator[str]:
+    """Yield patterns that freeze nothing of a model of a family known here."""
+    shape = _shape(config)
+    if shape is None or shape.experts:
+        return
+    names = list(parameter_names(shape))
+    for pattern in train.freeze:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            yield (
+                f"train.freeze: {pattern} is no name of a parameter; names are such as {names[0]},"
+                f" {names[1]}"
+            )
+
+
+def _shape(config: Config) -> ModelShape | None:
+    try:
+        return shape_of(config)
+    except SpecError:  # of another family, or it is said elsewhere
+        return None
 
 
 def _of_vocabulary(config: Config, train: TrainSpec) -> Iterator[str]:

@@ -21,6 +21,11 @@ def of_job(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
             f"{sys.executable} has no torch, and the job would run with it; name the interpreter of"
             " your training environment with `python:`"
         )
+    yield from of_request(spec, profile)
+
+
+def of_request(spec: JobSpec, profile: SiteProfile) -> Iterator[str]:
+    """Yield what looks like a mistake in the files, wherever the job is to be submitted."""
     if profile.scheduler == "slurm" and profile.gpu is None and spec.gpus_per_node is not None:
         yield (
             f"gpus_per_node: the profile {profile.name} says nothing of GPUs, so the job asks Slurm"
@@ -50,7 +55,7 @@ def of_lint(described: Described, layout: RunLayout) -> Iterator[str]:
         run_dir=layout.root,
         around=Surroundings(environ=dict(os.environ)),
     )
-    names = {"error": "warning, likely wrong: ", "warn": "warning: ", "info": ""}
+    names = {"error": "warning, an error to `fsdpq sites lint`: ", "warn": "warning: ", "info": ""}
     return (
         f"{names[one.level]}{one.text()}"
         for one in found

@@ -101,6 +101,8 @@ def _empty(part: Path) -> None:
 
 
 def _there(out: Path, request: Request, inputs: Sequence[Input]) -> Index:
+    if not (out / NAME).exists():
+        raise SpecError(f"{out}: is there and holds no token shards; name another folder")
     index = read_index(out)
     if problem := changed(index.inputs, inputs):
         raise SpecError(

@@ -42,6 +42,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     (tmp_path / "here.yaml").write_text(yaml.safe_dump(CLUSTER))
+    (tmp_path / "a.txt").write_text("x")
     data = {"model": {"config": CONFIG}, "data": {"text_files": ["*.txt"], "seq_len": 2048}}
     path = tmp_path / "job.yaml"
     text = {
@@ -99,6 +100,14 @@ def test_json(job: Path) -> None:
         "accepted": None,
         "said": "there is no sbatch here; ask again on a login node",
     }
+
+
+def test_what_submit_would_note_is_noted(job: Path) -> None:
+    changes = ("--set", "train.lora={target_modules: [query]}")
+    (note,) = as_json(job, *changes)["notes"]
+    assert note.startswith("train.lora.target_modules: query is no linear layer")
+    assert f"Note: {note}\n" in plan(job, *changes).stdout
+    assert as_json(job)["notes"] == []
 
 
 def test_options_take_the_place_of_what_the_files_say(job: Path) -> None:

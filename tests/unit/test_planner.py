@@ -375,7 +375,7 @@ def test_a_slow_network_is_waited_for() -> None:
 
 def test_more_nodes_are_not_needed() -> None:
     found = seen(config=TINY)
-    assert (found.asked.fits, found.nodes_min) == (True, 1)
+    assert (found.asked.fits, found.as_written) == (True, 1)
     assert found.answer.startswith("No: it fits on one node of 8 x H100-80")
 
 
@@ -406,14 +406,18 @@ def test_more_nodes_are_needed() -> None:
 
 def test_any_number_of_nodes_that_the_batch_allows_is_looked_at() -> None:
     found = of_70b(60, nodes=15, activation_checkpointing="full")
-    assert (found.asked.fits, found.nodes_min) == (True, 15)
+    assert (found.asked.fits, found.as_written) == (True, 15)
     assert found.answer == "Yes: as it is it takes 15 nodes of 4 x H100-80."
     assert of_70b(60).smallest == found.layouts[0]  # not the 5 that the batch allows too
 
 
 def test_the_fewest_nodes_are_the_fewest() -> None:
-    smallest = of_70b(1120).smallest
+    found = of_70b(1120)
+    smallest = found.smallest
     assert smallest is not None
+    assert found.nodes_min == smallest.nodes
+    assert found.to_json()["nodes_min_as_written"] == found.as_written
+    assert found.as_written != smallest.nodes
     assert smallest.nodes == 7
     lean = {"micro_batch": 1, "activation_checkpointing": "full"}
     assert not any(of_70b(1120, nodes=n, **lean).asked.fits for n in (1, 2, 4, 5))

@@ -69,6 +69,19 @@ def test_any_number_of_workers_makes_the_same(tmp_path: Path) -> None:
     assert not (tmp_path / "one.part").exists()
 
 
+def test_a_folder_that_is_no_shards_is_left_alone(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("x")
+    result = fsdpq(tmp_path / "a.jsonl", "-o", tmp_path / "out")
+    assert result.exit_code == 1
+    assert (
+        result.stderr
+        == f"Error: {tmp_path}/out: is there and holds no token shards; name another folder\n"
+    )
+    assert (tmp_path / "out" / "mine").read_text() == "x"
+
+
 def test_a_stopped_one_goes_on(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl")
     out, part = tmp_path / "out", tmp_path / "out.part"

@@ -193,6 +193,28 @@ def test_keys_of_other_families_are_none(here: Path, key: str) -> None:
     assert notes(here, model={"config": {**LLAMA, key: 64}}) == []
 
 
+def test_a_mistyped_family(here: Path) -> None:
+    (note,) = notes(here, model={"config": {**LLAMA, "model_type": "lama"}})
+    assert note == "train.model.config.model_type: is lama meant to be llama?"
+
+
+def test_a_size_that_is_no_number(here: Path) -> None:
+    found = notes(here, model={"config": {**LLAMA, "num_hidden_layers": "two"}})
+    assert found == ["train.model.config.num_hidden_layers: 'two' is no whole number"]
+
+
+def test_adapters_of_layers_that_are_not_there(here: Path) -> None:
+    (note,) = notes(here, lora={"target_modules": ["q_proj", "query"]})
+    assert note.startswith("train.lora.target_modules: query is no linear layer of a block; there")
+    assert note.endswith("q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj")
+    assert notes(here, lora={"target_modules": "all-linear"}) == []
+
+
+def test_a_pattern_that_freezes_nothing_of_a_new_model(here: Path) -> None:
+    (note,) = notes(here, freeze=["nothing.*", "model.layers.1.*", "lm_head.weight"])
+    assert note.startswith("train.freeze: nothing.* is no name of a parameter")
+
+
 def test_a_small_vocabulary_is_well_where_tokens_are_no_bytes(here: Path) -> None:
     other = train(here, data={"text_files": ["a.txt"], "seq_len": 8, "tokenizer": "t"})
     assert list(of_config({**LLAMA, "vocab_size": 99}, other)) == []
