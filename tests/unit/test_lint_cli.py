@@ -214,7 +214,8 @@ def test_submit_and_render_say_what_is_wrong_and_go_on(here: Path) -> None:
         result = fsdpq(*command, job)
         assert result.exit_code == 0
         assert (
-            f"warning, likely wrong: {job}: env.NCCL_IB_TIMEOUT=50: the range is" in result.stderr
+            f"warning, an error to `fsdpq sites lint`: {job}: env.NCCL_IB_TIMEOUT=50: the range is"
+            in result.stderr
         )
         assert f"warning: {job}: env.NCCL_TIMEOUT=1800: no NCCL" in result.stderr
         assert "ib-disable-zero" not in result.stderr
@@ -226,7 +227,7 @@ def test_submit_and_render_say_what_is_wrong_and_go_on(here: Path) -> None:
 def test_a_run_directory_on_a_nodes_own_disk(here: Path) -> None:
     job = write_job(here, site=str(profile(here)), nodes=2, python="/x/python")
     result = fsdpq("submit", job, "--dry-run", "--runs", "/dev/shm/runs")
-    assert "warning, likely wrong: " in result.stderr
+    assert "warning, an error to `fsdpq sites lint`: " in result.stderr
     assert "[path-node-local]" in result.stderr
 
 
