@@ -30,6 +30,7 @@ run_dir={run}
 {body}
 """
 Shape = list[object]
+Row = tuple[str, int | None, bool]  # state, exit code, whether it started
 
 
 class Machine:
@@ -70,16 +71,16 @@ class Machine:
         done = self.run(argv)
         return [done.returncode, done.stderr.strip().replace(job_id, "N")]
 
-    def accounted(self, job_id: str, *, last: str) -> Shape:
+    def accounted(self, job_id: str, *, last: str) -> list[Row]:
         """Return accounting's rows once the last one says ``last``; slurmdbd is seconds behind."""
         until = time.monotonic() + WAIT_S
         while not (rows := self._rows(job_id)) or rows[-1][0] != last:
             if time.monotonic() > until:
                 break
             self.pause()
-        return list(rows)
+        return rows
 
-    def _rows(self, job_id: str) -> list[tuple[str, int | None, bool]]:
+    def _rows(self, job_id: str) -> list[Row]:
         rows = parse.sacct(self.run(commands.sacct([job_id])).stdout, names=frozenset({NAME}))
         return [(str(row.state), row.exit_code, row.start is not None) for row in rows]
 
@@ -94,7 +95,7 @@ def play(machine: Machine, write: Callable[[str, str], str]) -> dict[str, Shape]
     shapes: dict[str, Shape] = {}
     first = parse.job_id(machine.run(commands.sbatch(write("fails", "sleep 1; exit 1"))).stdout)
     shapes["failed"] = machine.wait(first, "FAILED")
-    shapes["accounting, failed"] = machine.accounted(first, last="FAILED")
+    shapes["accounting, failed"] = list(machine.accounted(first, last="FAILED"))
     second = parse.job_id(machine.run(commands.sbatch(write("runs", "sleep 600"))).stdout)
     shapes["running"] = machine.wait(second, "RUNNING")
     third = parse.job_id(machine.run(commands.sbatch(write("waits", "sleep 600"))).stdout)
@@ -115,8 +116,9 @@ def play(machine: Machine, write: Callable[[str, str], str]) -> dict[str, Shape]
     shapes["runs again"] = machine.wait(second, "RUNNING")
     machine.run(commands.cancel(second))
     machine.wait(second, "CANCELLED")
-    rows = machine.accounted(second, last="CANCELLED")
-    shapes["accounting, all of it"] = [(state, started) for state, _, started in rows]
+    shapes["accounting, all of it"] = [
+        (state, started) for state, _, started in machine.accounted(second, last="CANCELLED")
+    ]
     for name, argv in (
         ("requeue of none", commands.requeue("99999")),
         ("start of none", commands.start_now("99999")),
