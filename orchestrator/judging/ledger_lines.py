@@ -28,7 +28,7 @@ def steps_by_attempt(lines: Iterable[Mapping[str, Any]]) -> Steps:
     found: dict[int, list[Step]] = {}
     for line in lines:
         attempt, step = _whole(line.get("attempt")), _whole(line.get("step"))
-        if attempt is None or step is None:
+        if attempt is None or step is None or line.get("again") is True:  # told, not done again
             continue
         at, step_s, blocked_s = (_number(line.get(key)) for key in ("at", "step_s", "blocked_s"))
         world_size = _whole(line.get("world_size"))

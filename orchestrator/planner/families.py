@@ -67,8 +67,8 @@ _DEFAULTS: Mapping[str, Config] = MappingProxyType(
     }
 )
 FAMILIES = tuple(_DEFAULTS)
-# A family of transformers 5.24 that is called almost like one that is known here.
-_ALIKE = ("ministral",)
+# Families that are called almost like one that is known here.
+_ALIKE = ("ministral", "qwen")
 
 
 def near_family(name: str) -> str | None:
@@ -96,7 +96,7 @@ def shape_of(config: Config) -> ModelShape:
     if family not in _DEFAULTS and isinstance(text, Mapping):  # several modalities: their text part
         config, family = text, str(text.get("model_type"))
     if near := near_family(family):
-        raise SpecError(f"train.model.config.model_type: {family}: did you mean {near}?")
+        raise SpecError(f"model: model_type {family}: did you mean {near}?")
     if family not in _DEFAULTS:
         raise SpecError(
             f"model: fsdpq plan does not know the shape of model_type {family}; it knows"

@@ -17,6 +17,7 @@ from orchestrator.checkpoint import (
     Checkpoint,
     FileEntry,
     Manifest,
+    hashing,
     newest_complete,
     read_manifest,
 )
@@ -60,7 +61,8 @@ class Ahead:
     def _start(self, paths: Sequence[Path], held: Mapping[str, IO[bytes]]) -> None:
         numbers = [file.fileno() for file in held.values()]
         files = [*map(str, paths), *(f"/proc/self/fd/{number}" for number in numbers)]
-        program = [sys.executable, "-m", "orchestrator.checkpoint.hashing", str(os.getpid())]
+        # By its path and with -P: nothing of the working directory is imported.
+        program = [sys.executable, "-P", hashing.__file__, str(os.getpid())]
         self._process = subprocess.Popen(  # noqa: S603 (this Python, no shell)
             [*program, *files],
             stdin=subprocess.DEVNULL,

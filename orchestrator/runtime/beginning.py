@@ -24,9 +24,9 @@ class Beginning:
         self._quarantined: list[resuming.SetAside] = []
         self._rejected: list[tuple[Checkpoint, str]] = []
 
-    def end_ahead(self) -> None:
-        """Wait for what is hashed ahead, or give it up where nobody needs it."""
-        if self.look.verify == "full":
+    def end_ahead(self, *, wanted: bool) -> None:
+        """Wait for what is hashed ahead, or give it up where this rank verifies nothing."""
+        if wanted and self.look.verify == "full":
             self._ahead.wait()
         else:
             self._ahead.give_up()

@@ -1,6 +1,7 @@
 """The cancel mark as a notice, for a signal may come too early to be heard."""
 
 import time
+from collections.abc import Callable
 
 from orchestrator.runtime.environment import Environment
 from orchestrator.runtime.notices import Notice
@@ -10,12 +11,13 @@ from orchestrator.runtime.seldom import Seldom
 class CancelMark:
     """Looks for the mark that `fsdpq cancel` leaves in the run directory."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: Environment, now: Callable[[], float] = time.monotonic) -> None:
         self._mark = env.run.cancelled
-        self._seldom = Seldom(env)
+        self._seldom = Seldom(env, now)
+        self._found: Notice | None = None
 
     def look(self) -> Notice | None:
-        """Return the notice on rank 0, None elsewhere and within a second of the last look."""
-        if self._seldom.due() and self._mark.exists():
-            return Notice("CANCEL", time.time(), "mark")
-        return None
+        """Return the notice on rank 0, once a look has found the mark; None elsewhere."""
+        if self._found is None and self._seldom.due() and self._mark.exists():
+            self._found = Notice("CANCEL", time.time(), "mark")
+        return self._found

@@ -132,7 +132,7 @@ class Run:
         self._beginning.look = resuming.Look(verify, held)
         ranks = self._quorum.met()
         with self.busy(RESUMING):
-            self._beginning.end_ahead()
+            self._beginning.end_ahead(wanted=ranks is not None or self.env.rank == 0)
             if ranks is None and self.env.rank != 0:
                 with self._pulse.waiting():
                     chosen = resuming.wait_for_resume(self.env, timeout_s=_RESUME_WAIT_S)

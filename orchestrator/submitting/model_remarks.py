@@ -107,7 +107,7 @@ def _of_keys(config: Config) -> Iterator[str]:
             yield f"train.model.config: is {key} meant to be {near[0]}? An unknown key does nothing"
 
     for key in sorted(_COUNTS & config.keys()):
-        if type(config[key]) is not int:
+        if config[key] is not None and type(config[key]) is not int:
             yield f"train.model.config.{key}: {config[key]!r} is no whole number"
     if meant := near_family(str(config.get("model_type"))):
         yield f"train.model.config.model_type: is {config['model_type']} meant to be {meant}?"
@@ -119,7 +119,7 @@ def _of_targets(config: Config, train: TrainSpec) -> Iterator[str]:
     if shape is None or train.lora is None or isinstance(train.lora.target_modules, str):
         return
     for name in train.lora.target_modules:
-        if name not in shape.projections:
+        if name.rpartition(".")[2] not in shape.projections:
             yield (
                 f"train.lora.target_modules: {name} is no linear layer of a block; there are"
                 f" {', '.join(shape.projections)}"
@@ -129,7 +129,7 @@ def _of_targets(config: Config, train: TrainSpec) -> Iterator[str]:
 def _of_frozen(config: Config, train: TrainSpec) -> Iterator[str]:
     """Yield patterns that freeze nothing of a model of a family known here."""
     shape = _shape(config)
-    if shape is None or shape.experts:
+    if shape is None or shape.experts or "text_config" in config:  # names have a prefix there
         return
     names = list(parameter_names(shape))
     for pattern in train.freeze:

@@ -96,6 +96,15 @@ class Copies:
         """Return the open copy of ``name``, None if there is none that is right."""
         return self._known.get(name)
 
+    def digest_of(self, path: Path) -> str:
+        """Return the SHA-256 of ``path`` in hexadecimal digits.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        with path.open("rb") as file:
+            return self._digest(file)
+
     def close(self) -> None:
         """Close the files."""
         for file in self._known.values():
@@ -163,7 +172,8 @@ class CopyReader(FileSystemReader):
         """
         if names := plan.storage_data:
             folder, manifest = self._copies.checkpoint.path, self._copies.manifest
-            if problem := damage(folder, manifest, hashes=True, names=names):
+            digest = self._copies.digest_of
+            if problem := damage(folder, manifest, hashes=True, names=names, digest=digest):
                 raise CheckpointError(problem)
         read = partial(super().read_data, planner=planner)
         read(replace(plan, items=[item for item in plan.items if _is_object(item)]))

@@ -163,7 +163,8 @@ def _loop(
         if notice is None and state.step < spec.steps and saver.due():
             saver.save_soon(reason="interval")
     # What is still to be measured after the last step is left to the next attempt.
-    return notice if state.step < spec.steps or state.eval_owed else None
+    owed = evaluator is not None and state.eval_owed
+    return notice if state.step < spec.steps or owed else None
 
 
 def _make_up(

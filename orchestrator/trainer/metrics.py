@@ -14,7 +14,7 @@ long, and what the median is (see pace.py for what that is and is not).
 A killed attempt may have logged steps after its last checkpoint; they are trained and logged again,
 so the same step can stand here twice, under two attempts. The later attempt is the true one.
 Where a notice cut a validation short, the next attempt makes up for it before its first step and
-writes the line of that step once more, as it was and with `eval`.
+writes the line of that step once more, as it was and with `eval` and `again: true`.
 """
 
 import json
@@ -54,7 +54,7 @@ class MetricsLog:
         tail = os.pread(self._file, _TAIL, max(0, size - _TAIL)).splitlines()
         for line in map(_parsed, reversed(tail)):
             if line.get("step") == step:
-                self.write(**{**line, "step_s": 0.0, "blocked_s": 0.0, **values})
+                self.write(**{**line, "step_s": 0.0, "blocked_s": 0.0, **values, "again": True})
                 return
 
 

@@ -6,7 +6,8 @@ Rank 0 writes them to `startup.json` in its attempt's folder:
      "build_s": 1.5, "load_s": 4.0, "first_step_s": 1.5, "total_s": 17.4}
 
 `import_s` counts from the start of the process, all else from the part before it; `resume_s` is the
-choice and the check of a checkpoint, `first_step_s` has compilation in it.
+choice and the check of a checkpoint, `evaluation_s` a validation that the attempt before owed,
+`first_step_s` has compilation in it.
 """
 
 import contextlib

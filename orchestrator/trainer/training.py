@@ -178,7 +178,10 @@ def _check_policy(result: Result, spec: TrainSpec, state: AppState) -> None:
     what = (
         f"step {state.step + 1}: the loss is {result.loss} and the gradient norm {result.grad_norm}"
     )
-    advice = "lower lr or clip_norm, or look at the samples of this step"
+    advice = (
+        "look at the samples of this step, set nonfinite: skip, or start another run with a lower"
+        " lr or clip_norm"
+    )
     if spec.nonfinite == "stop":
         raise FloatingPointError(f"{what}; {advice}")
     if state.skipped_in_a_row + 1 >= spec.nonfinite_limit:

@@ -203,6 +203,15 @@ def test_a_step_that_an_attempt_did_twice_counts_once() -> None:
     assert (found.useful_steps, found.lost_steps) == (2, 1)
 
 
+def test_a_line_that_is_only_told_again_is_no_step() -> None:
+    """A validation that was made up for: the next attempt writes the line with it."""
+    again = line(1, 2, START + 14, step_s=0.0, blocked_s=0.0, again=True, eval={"loss": 2.0})
+    metrics = [line(1, 1, START + 12), line(1, 2, START + 14), again]
+    rows = (row(ran(1, START, START + 20, 0)), row(ran(2, START + 25, START + 40, 2)))
+    found = ledger(*rows, metrics=metrics, checkpoint_step=2)
+    assert (found.useful_steps, found.useful_s, found.lost_steps) == (2, 4.0, 0)
+
+
 def test_without_any_save_written_down_the_lines_tell_what_blocked() -> None:
     metrics = [line(1, 1, START + 12), line(1, 2, START + 14.5)]
     rows = row(ran(1, START, START + 20, 0))

@@ -98,6 +98,7 @@ class Target:
     def __init__(self, *, has: int = 0, fail: Exception | None = None) -> None:
         self.has, self.fail = has, fail
         self.steps: list[int] = []
+        self.lines: list[Line] = []
         self.opened = self.flushed = self.closed = 0
 
     def open(self) -> int:
@@ -110,6 +111,7 @@ class Target:
         if self.fail is not None:
             raise self.fail
         self.steps.append(line["step"])
+        self.lines.append(line)
 
     def flush(self) -> None:
         self.flushed += 1
@@ -144,6 +146,21 @@ def test_a_target_gets_what_it_lacks(path: Path) -> None:
     keeper.close()
     assert target.steps == [4, 5, 6]
     assert (target.opened, target.flushed, target.closed) == (1, 2, 1)
+
+
+def test_a_validation_that_was_made_up_for_is_told_at_its_step(path: Path) -> None:
+    write(path, 1, [1, 2])
+    again = {"attempt": 1, "step": 2, "step_s": 0.0, "eval": {"loss": 2.0}, "again": True}
+    with path.open("a") as file:
+        file.write(json.dumps(again) + "\n")
+    write(path, 1, [3])
+    target = Target()
+    Told().keeper(target, path).keep()
+    assert target.steps == [1, 2, 2, 3]
+    assert target.lines[2] == {"step": 2, "eval": {"loss": 2.0}}
+    later = Target(has=3)
+    Told().keeper(later, path).keep()
+    assert later.steps == []
 
 
 def test_a_target_that_fails_rests_and_then_gets_everything(path: Path) -> None:

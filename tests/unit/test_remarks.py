@@ -201,6 +201,7 @@ def test_a_mistyped_family(here: Path) -> None:
 def test_a_size_that_is_no_number(here: Path) -> None:
     found = notes(here, model={"config": {**LLAMA, "num_hidden_layers": "two"}})
     assert found == ["train.model.config.num_hidden_layers: 'two' is no whole number"]
+    assert notes(here, model={"config": {**LLAMA, "num_key_value_heads": None}}) == []
 
 
 def test_adapters_of_layers_that_are_not_there(here: Path) -> None:
@@ -208,11 +209,14 @@ def test_adapters_of_layers_that_are_not_there(here: Path) -> None:
     assert note.startswith("train.lora.target_modules: query is no linear layer of a block; there")
     assert note.endswith("q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj")
     assert notes(here, lora={"target_modules": "all-linear"}) == []
+    assert notes(here, lora={"target_modules": ["self_attn.q_proj"]}) == []
 
 
 def test_a_pattern_that_freezes_nothing_of_a_new_model(here: Path) -> None:
     (note,) = notes(here, freeze=["nothing.*", "model.layers.1.*", "lm_head.weight"])
     assert note.startswith("train.freeze: nothing.* is no name of a parameter")
+    several = {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}
+    assert notes(here, freeze=["model.vision_tower.*"], model={"config": several}) == []
 
 
 def test_a_small_vocabulary_is_well_where_tokens_are_no_bytes(here: Path) -> None:

@@ -188,5 +188,6 @@ def test_a_line_is_written_once_more(tmp_path: Path) -> None:
     lines = path.read_text().splitlines()
     assert len(lines) == 5
     assert json.loads(lines[-1]) == {
-        "attempt": 1, "step": 1, "loss": 0.1, "step_s": 0.0, "blocked_s": 0.0, "eval": {"loss": 3.0}
+        "attempt": 1, "step": 1, "loss": 0.1, "step_s": 0.0, "blocked_s": 0.0,
+        "eval": {"loss": 3.0}, "again": True,
     }  # fmt: skip

@@ -53,6 +53,7 @@ def check_batch(spec: TrainSpec, world_size: int) -> int:
         raise SpecError(
             f"train.global_batch {spec.global_batch} cannot be shared out: micro_batch"
             f" {spec.micro_batch} x {world_size} ranks take {at_once} sequences at once. Use"
-            f" global_batch {' or '.join(near)}, or another micro_batch"
+            " another micro_batch or number of ranks, or, for a new run, global_batch"
+            f" {' or '.join(near)}"
         )
     return spec.global_batch // at_once

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from orchestrator.redact import redacted
-from orchestrator.trainer.mirror.curve import Curve
+from orchestrator.trainer.mirror.curve import Curve, Line
 from orchestrator.trainer.mirror.target import Target
 
 _REST_S = 300.0
@@ -51,11 +51,19 @@ class Keeper:
         news = False
         while (lines := self._curve.read()) is not None:
             for line in lines:
-                if line["step"] > self._step:
-                    self._target.write(line)
+                if (news_of := self._news(line)) is not None:
+                    self._target.write(news_of)
                     self._step, news = line["step"], True
         if news:
             self._target.flush()
+
+    def _news(self, line: Line) -> Line | None:
+        """Return what the target has not heard of ``line``, None if that is nothing."""
+        if line["step"] > self._step:
+            return line
+        if line["step"] == self._step and line.get("again") is True:  # a validation made up for
+            return {key: line[key] for key in ("step", "at", "eval") if key in line}
+        return None
 
     def _attempt(self, do: Callable[[], None]) -> None:
         try:

@@ -66,8 +66,8 @@ class Wandb:
         return 0 if self._offline else max(int(self._run.step) - 1, 0)
 
     def write(self, line: Line) -> None:
-        """Tell a step."""
-        self._run.log(numbers(line), step=line["step"])
+        """Tell a step, or what came to be known of it later: then it stands at the next one."""
+        self._run.log(numbers(line), step=max(line["step"], int(self._run.step)))
 
     def flush(self) -> None:
         """Offline: remove the folders of earlier attempts, of which this one has all."""
