@@ -1,7 +1,6 @@
 """The cancel mark as a notice, for a signal may come too early to be heard."""
 
 import time
-from collections.abc import Callable
 
 from orchestrator.runtime.environment import Environment
 from orchestrator.runtime.notices import Notice
@@ -11,9 +10,9 @@ from orchestrator.runtime.seldom import Seldom
 class CancelMark:
     """Looks for the mark that `fsdpq cancel` leaves in the run directory."""
 
-    def __init__(self, env: Environment, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, env: Environment) -> None:
         self._mark = env.run.cancelled
-        self._seldom = Seldom(env, now)
+        self._seldom = Seldom(env)
         self._found: Notice | None = None
 
     def look(self) -> Notice | None:

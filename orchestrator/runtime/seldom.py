@@ -1,7 +1,6 @@
 """What rank 0 does at most once a second: a shared file system is asked or told something."""
 
 import time
-from collections.abc import Callable
 
 from orchestrator.runtime.environment import Environment
 
@@ -11,13 +10,13 @@ _EVERY_S = 1.0
 class Seldom:
     """Says when it is time again. Never, on the other ranks."""
 
-    def __init__(self, env: Environment, now: Callable[[], float] = time.monotonic) -> None:
-        self._lead, self._now = env.rank == 0, now
+    def __init__(self, env: Environment) -> None:
+        self._lead = env.rank == 0
         self._at = float("-inf")
 
     def due(self) -> bool:
         """Return whether it is to be done now; then not within the next second."""
-        now = self._now()
+        now = time.monotonic()
         if not self._lead or now - self._at < _EVERY_S:
             return False
         self._at = now

@@ -5,15 +5,16 @@ from pathlib import Path
 from orchestrator.runtime.cancelling import CancelMark
 
 from .test_runtime import environment
+from .test_runtime_hangs import Clock
+from .test_runtime_hangs import clock as clock  # the fixture
 
 
-def test_once_found_it_is_not_forgotten(tmp_path: Path) -> None:
-    now = 0.0
-    mark = CancelMark(environment(tmp_path), lambda: now)
+def test_once_found_it_is_not_forgotten(tmp_path: Path, clock: Clock) -> None:
+    mark = CancelMark(environment(tmp_path))
     assert mark.look() is None
     (tmp_path / "cancelled.json").touch()
     assert mark.look() is None  # within the same second
-    now = 1.5
+    clock.now += 1.5
     first = mark.look()
     assert first is not None
     assert first.signal == "CANCEL"

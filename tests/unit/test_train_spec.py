@@ -120,9 +120,9 @@ def test_batch_is_shared_out(tmp_path: Path, world: int, micro: int, each: int) 
 
 
 def test_batch_that_cannot_be_shared_out(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="Use global_batch 6 or 12"):
+    with pytest.raises(SpecError, match="for a new run, global_batch 6 or 12"):
         check_batch(load_train(write(tmp_path, micro_batch=2)), 3)
-    with pytest.raises(SpecError, match="Use global_batch 16, or"):
+    with pytest.raises(SpecError, match=r"for a new run, global_batch 16$"):
         check_batch(load_train(write(tmp_path)), 16)
 
 
