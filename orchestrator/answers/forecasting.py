@@ -13,7 +13,9 @@ from orchestrator.launchplan.target import target
 from orchestrator.planner import Forecast, forecast
 from orchestrator.planner.gpus import NAMES, Gpu, find
 from orchestrator.planner.layouts import Place
+from orchestrator.profile import SiteProfile
 from orchestrator.slurm import client, parse
+from orchestrator.spec.job import JobSpec
 from orchestrator.spec.train import TrainSpec, check_batch
 from orchestrator.submitting import launch, remarks
 from orchestrator.submitting.described import Described, read
@@ -81,26 +83,25 @@ def outlook(
     more = [f"nodes={nodes}"] if nodes is not None else []
     described = read(job, site=site, overrides=[*overrides, *more])
     kind = None if gpu is None else _gpu(gpu)
+    profile = described.profile
     try:
-        seen, unknown = _forecast(described, kind)
+        spec = planning.settle(described.spec, profile)
+        seen, unknown = _forecast(spec, profile, kind)
     except SpecError as problem:
         raise SpecError(f"{job}: {problem}") from None
     accepted, said = _would_be_taken(described, runs)
-    notes = remarks.of_request(
-        planning.settle(described.spec, described.profile), described.profile
-    )
     return Outlook(
         forecast=seen,
         accepted=accepted,
         slurm=said,
         unknown=tuple(unknown),
-        notes=tuple(notes),
+        notes=tuple(remarks.of_request(spec, profile)),
     )
 
 
-def _forecast(described: Described, gpu: Gpu | None) -> tuple[Forecast | None, list[str]]:
-    profile = described.profile
-    spec = planning.settle(described.spec, profile)
+def _forecast(
+    spec: JobSpec, profile: SiteProfile, gpu: Gpu | None
+) -> tuple[Forecast | None, list[str]]:
     if spec.train is None:
         return None, [_OF_SCRIPTS]
     where = target(spec, profile)

@@ -142,11 +142,8 @@ def unknown_family(family: str, known: Collection[str]) -> str:
     if not near:
         return f"{said}, such as llama, qwen3 or mistral"
     *others, last = near
-    return (
-        f"{said}; did you mean {', '.join(others)} or {last}?"
-        if others
-        else (f"{said}; did you mean {last}?")
-    )
+    names = f"{', '.join(others)} or {last}" if others else last
+    return f"{said}; did you mean {names}?"
 
 
 def _lasting(told: dict[str, Any]) -> dict[str, Any]:
