@@ -465,7 +465,7 @@ def test_one_rank_that_raises_hangs_nobody(make_job: MakeJob, tmp_path: Path) ->
 def test_batch_that_does_not_fit_is_said_at_once(make_job: MakeJob) -> None:
     job = make_job(global_batch=7, micro_batch=1)
     job.run(1, code=1)
-    assert "Use global_batch 6 or 8" in job.status(1)["reason"]
+    assert "global_batch 6 or 8" in job.status(1)["reason"]
 
 
 def children(pid: int) -> list[int]:
