@@ -12,6 +12,7 @@ Nothing here imports torch, so the launcher on a login node and any training scr
       LATEST                      for people; nothing reads what it says
 """
 
+from orchestrator.checkpoint.damage import Fault, Hint, damage, no_hint, unreadable
 from orchestrator.checkpoint.listing import (
     Checkpoint,
     has_history,
@@ -22,7 +23,6 @@ from orchestrator.checkpoint.listing import (
 from orchestrator.checkpoint.manifest import (
     FileEntry,
     Manifest,
-    damage,
     describe_files,
     read_manifest,
 )
@@ -32,7 +32,9 @@ from orchestrator.checkpoint.retention import clean, doomed, retain
 
 __all__ = [
     "Checkpoint",
+    "Fault",
     "FileEntry",
+    "Hint",
     "Manifest",
     "clean",
     "damage",
@@ -43,6 +45,7 @@ __all__ = [
     "inspect",
     "list_checkpoints",
     "newest_complete",
+    "no_hint",
     "prepare",
     "publish",
     "published_name",
@@ -50,4 +53,5 @@ __all__ = [
     "read_manifest",
     "retain",
     "scratch_name",
+    "unreadable",
 ]

@@ -7,22 +7,30 @@ was full when it was to be replaced) or point at a directory that is gone.
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.checkpoint.manifest import damage, read_manifest
+from orchestrator.checkpoint.damage import Fault, damage, unreadable
+from orchestrator.checkpoint.manifest import read_manifest
 from orchestrator.checkpoint.names import DCP_METADATA, LATEST, parse_scratch, published_step
 from orchestrator.errors import CheckpointError
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A published checkpoint. ``reason`` says why it is not complete; empty if it is.
+    """A published checkpoint.
 
-    ``unverified`` names files whose hashes whoever loads it has yet to compare.
+    Attributes:
+        step: Completed steps.
+        path: Its directory.
+        complete: It has all that its manifest names.
+        reason: Why it is not complete; empty if it is.
+        unread: It is not complete because it could not be read here; it may well be sound.
+        unverified: Files whose hashes whoever loads it has yet to compare.
     """
 
     step: int
     path: Path
     complete: bool
     reason: str = ""
+    unread: bool = False
     unverified: frozenset[str] = frozenset()
 
 
@@ -31,8 +39,10 @@ def inspect(path: Path, *, step: int, verify: bool = False) -> Checkpoint:
 
     Lengths are always compared with the manifest; hashes only with ``verify``.
     """
-    reason = _fault(path, step=step, verify=verify)
-    return Checkpoint(step, path, complete=reason is None, reason=reason or "")
+    fault = _fault(path, step=step, verify=verify)
+    if fault is None:
+        return Checkpoint(step, path, complete=True)
+    return Checkpoint(step, path, complete=False, reason=fault.reason, unread=fault.unread)
 
 
 def list_checkpoints(directory: Path, *, verify: bool = False) -> list[Checkpoint]:
@@ -96,19 +106,21 @@ def _step(path: Path) -> int | None:
     return published_step(path.name)
 
 
-def _fault(path: Path, *, step: int, verify: bool) -> str | None:
+def _fault(path: Path, *, step: int, verify: bool) -> Fault | None:
     try:
         if not path.is_dir():
-            return "is not a directory"
+            return Fault("is not a directory")
         manifest = read_manifest(path)
     except FileNotFoundError:
-        return _without_manifest(path)
+        return Fault(_without_manifest(path))
     except CheckpointError as problem:
-        return str(problem)
+        return Fault(str(problem))
     except OSError as problem:
-        return f"cannot be read: {problem.strerror}"
+        return unreadable("", problem)
     if manifest.step != step:
-        return f"its manifest is of step {manifest.step}: the directory was renamed or copied"
+        return Fault(
+            f"its manifest is of step {manifest.step}: the directory was renamed or copied"
+        )
     return damage(path, manifest, hashes=verify)
 
 

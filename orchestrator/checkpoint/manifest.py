@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -17,7 +17,7 @@ from typing import Any
 
 from orchestrator import __version__
 from orchestrator.checkpoint.durable import write_json
-from orchestrator.checkpoint.hashing import HASH_THREADS, sha256_of
+from orchestrator.checkpoint.hashing import HASH_THREADS
 from orchestrator.checkpoint.names import MANIFEST, QUARANTINE_REASON
 from orchestrator.errors import CheckpointError
 
@@ -118,62 +118,6 @@ def _parse(data: Any) -> Manifest:
         at=float(data["at"]),
         made_by=str(data.get("made_by", "unknown")),
     )
-
-
-def damage(
-    directory: Path,
-    manifest: Manifest,
-    *,
-    hashes: bool,
-    names: Sequence[str] | None = None,
-    digest: Callable[[Path], str] = sha256_of,
-) -> str | None:
-    """Return what is wrong with the files of ``manifest``, None if nothing is.
-
-    Args:
-        directory: Where the files are.
-        manifest: What they should be.
-        hashes: Read them whole and compare the hashes too.
-        names: Look only at these; all of them if None.
-        digest: What hashes a file; where it gives another hash, the file is hashed here.
-    """
-    ordered = sorted(manifest.files if names is None else names)
-    for name in ordered:
-        if problem := _wrong_size(directory / name, name, manifest.files[name]):
-            return problem
-    if not hashes:
-        return None
-    with ThreadPoolExecutor(HASH_THREADS) as pool:
-        checks = pool.map(
-            lambda name: _wrong_hash(directory / name, name, manifest.files[name], digest), ordered
-        )
-        return next((problem for problem in checks if problem), None)
-
-
-def _wrong_size(path: Path, name: str, entry: FileEntry) -> str | None:
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return f"{name} is missing"
-    except OSError as problem:
-        return f"{name} cannot be read: {problem.strerror}"
-    if not stat.S_ISREG(found.st_mode):
-        return f"{name} is not a file"
-    if found.st_size != entry.size:
-        return f"{name} has {found.st_size} bytes instead of {entry.size}"
-    return None
-
-
-def _wrong_hash(
-    path: Path, name: str, entry: FileEntry, digest: Callable[[Path], str]
-) -> str | None:
-    try:
-        right = digest(path) == entry.sha256
-        if not right and digest is not sha256_of:
-            right = sha256_of(path) == entry.sha256
-    except OSError as problem:
-        return f"{name} cannot be read: {problem.strerror}"
-    return None if right else f"{name} is not what was written: its hash differs"
 
 
 def _raise(problem: OSError) -> None:

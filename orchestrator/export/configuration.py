@@ -14,6 +14,7 @@ import torch
 from transformers import (
     CONFIG_MAPPING,
     MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
     PretrainedConfig,
@@ -64,24 +65,41 @@ def on_meta(config: PretrainedConfig, *attentions: str, **options: Any) -> PreTr
     """Return the model without memory for its weights, with the first of ``attentions`` it has.
 
     Raises:
-        SpecError: Hugging Face does not know such a causal language model.
+        SpecError: Hugging Face does not know such a causal language model, or it is not causal.
     """
     problem: Exception | None = None
     for attention in attentions:
         try:
             with torch.device("meta"):
-                return AutoModelForCausalLM.from_config(
+                model = AutoModelForCausalLM.from_config(
                     config, attn_implementation=attention, trust_remote_code=False, **options
                 )
         except Exception as raised:
             problem = problem or raised
+        else:
+            return _causal(model)
+    raise SpecError(
+        f"model: {type(config).__name__} does not make a model: {_why(config, problem)}"
+    )
+
+
+def _why(config: PretrainedConfig, problem: Exception | None) -> str:
     if getattr(config, "auto_map", None):
-        said = _PROGRAM
-    elif type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        said = "transformers has no causal language model of this family"
-    else:
-        said = _words(problem)
-    raise SpecError(f"model: {type(config).__name__} does not make a model: {said}")
+        return _PROGRAM
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return "transformers has no causal language model of this family"
+    return _words(problem)
+
+
+def _causal(model: PreTrainedModel) -> PreTrainedModel:
+    """Return ``model``, unless it is an encoder: it would see the token that it is to predict."""
+    config = model.config
+    if type(config) in MODEL_FOR_MASKED_LM_MAPPING and config.is_decoder is False:
+        raise SpecError(
+            f"model: {config.model_type} is an encoder, which sees the tokens that it is to"
+            " predict; use a decoder such as llama, or set is_decoder: true in its configuration"
+        )
+    return model
 
 
 def describe(config: PretrainedConfig) -> dict[str, Any]:

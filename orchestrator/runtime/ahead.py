@@ -21,7 +21,7 @@ from orchestrator.checkpoint import (
     newest_complete,
     read_manifest,
 )
-from orchestrator.checkpoint.hashing import State, hash_file, parse, state_of
+from orchestrator.checkpoint.hashing import State, parse, state_of
 from orchestrator.checkpoint.shares import share_of
 from orchestrator.errors import CheckpointError
 from orchestrator.runtime.environment import Environment
@@ -86,23 +86,17 @@ class Ahead:
             self._process.kill()
             self.wait()
 
-    def digest(self, path: Path) -> str:
-        """Return the SHA-256 of ``path`` in hexadecimal digits.
+    def known(self, path: Path) -> str | None:
+        """Return the SHA-256 of ``path`` in hexadecimal digits, if it was hashed ahead.
 
         Raises:
-            OSError: It cannot be read.
+            OSError: It cannot be looked at.
         """
-        with path.open("rb") as file:
-            return self.digest_of(file)
+        return self._known.get(state_of(path.stat()))
 
-    def digest_of(self, file: IO[bytes]) -> str:
-        """Return the SHA-256 of all of ``file`` in hexadecimal digits.
-
-        Raises:
-            OSError: It cannot be read.
-        """
-        known = self._known.get(state_of(os.fstat(file.fileno())))
-        return known or hash_file(file).sha256
+    def known_of(self, file: IO[bytes]) -> str | None:
+        """Return the SHA-256 of an open file in hexadecimal digits, if it was hashed ahead."""
+        return self._known.get(state_of(os.fstat(file.fileno())))
 
 
 def _share(manifest: Manifest, env: Environment) -> dict[str, FileEntry]:

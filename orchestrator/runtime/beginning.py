@@ -33,7 +33,7 @@ class Beginning:
 
     def newest(self, ranks: Agreement) -> resuming.Choice:
         """Return what rank 0 takes of all checkpoints. Collective."""
-        look = replace(self.look, digest=self._ahead.digest)
+        look = replace(self.look, hint=self._ahead.known)
         return self._note(resuming.choose(ranks, self._env, look))
 
     def older(self, ranks: Agreement, *, before: int) -> resuming.Choice:

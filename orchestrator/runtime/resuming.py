@@ -9,19 +9,21 @@ import json
 import os
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.checkpoint import (
     Checkpoint,
+    Fault,
+    Hint,
     damage,
     has_history,
     list_checkpoints,
+    no_hint,
     quarantine,
     read_manifest,
+    unreadable,
 )
 from orchestrator.checkpoint.durable import write_json
-from orchestrator.checkpoint.hashing import sha256_of
 from orchestrator.checkpoint.names import MANIFEST
 from orchestrator.checkpoint.shares import share_of
 from orchestrator.errors import CheckpointError, FsdpqError
@@ -33,7 +35,6 @@ from orchestrator.runtime.waiting import VISIBLE_S, wait_for
 Verify = Literal["full", "size"]
 # Which files of a checkpoint this rank, when it loads, will read elsewhere and verify by itself.
 Held = Callable[[Checkpoint], Collection[str]]
-Digest = Callable[[Path], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +62,12 @@ class Look:
     Attributes:
         verify: Compare the hashes too, or the lengths alone.
         held: What this rank leaves unverified now; on all ranks or on none.
-        digest: What hashes a file.
+        hint: What is known of hashes already.
     """
 
     verify: Verify = "full"
     held: Held | None = None
-    digest: Digest = sha256_of
+    hint: Hint = no_hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ def choose(ranks: Agreement, env: Environment, look: Look, *, before: int | None
     Side effects on rank 0: renames checkpoints that are not what their manifest says.
 
     Raises:
-        FsdpqError: The checkpoints cannot be listed, or a bad one cannot be renamed.
+        FsdpqError: The checkpoints cannot be listed, one that may be the newest cannot be read, or
+            a bad one cannot be renamed.
     """
     if ranks.rank != 0:
         return _follow(ranks, look)
@@ -105,14 +107,23 @@ def _lead(ranks: Agreement, env: Environment, look: Look, *, before: int | None)
     for found in list_checkpoints(env.checkpoints):
         if before is not None and found.step >= before:
             continue
-        reason = found.reason
-        if found.complete and look.verify == "full":
+        fault = None if found.complete else Fault(found.reason, found.unread)
+        if fault is None and look.verify == "full":
             found = replace(found, unverified=_held_together(ranks, found, look.held))
-            reason = _verify_together(ranks, found, look.digest) or ""
-        if not reason:
+            fault = _verify_together(ranks, found, look.hint)
+        if fault is None:
             return Choice(found, quarantined, history)
-        quarantined.append(set_aside(env, found, reason))
+        _only_damaged(found, fault)
+        quarantined.append(set_aside(env, found, fault.reason))
     return Choice(None, quarantined, history)
+
+
+def _only_damaged(found: Checkpoint, fault: Fault) -> None:
+    if fault.unread:
+        raise CheckpointError(
+            f"{found.path}: {fault}. It may be sound, so it is not set aside and the run does not"
+            f" fall back to an older one; see that {os.uname().nodename} can read it"
+        )
 
 
 def _follow(ranks: Agreement, look: Look) -> Choice:
@@ -126,7 +137,7 @@ def _follow(ranks: Agreement, look: Look) -> Choice:
             ranks.gather(_held(message.held, look.held))
         if message.verify is not None:
             ranks.gather(
-                _share_damage(message.verify, ranks.rank, ranks.world_size, digest=look.digest)
+                _share_damage(message.verify, ranks.rank, ranks.world_size, hint=look.hint)
             )
 
 
@@ -144,29 +155,33 @@ def _held(checkpoint: Checkpoint, held: Held | None) -> frozenset[str]:
         return frozenset()
 
 
-def _verify_together(ranks: Agreement, checkpoint: Checkpoint, digest: Digest) -> str | None:
+def _verify_together(ranks: Agreement, checkpoint: Checkpoint, hint: Hint) -> Fault | None:
     ranks.broadcast(_Message(verify=checkpoint))
-    found = ranks.gather(_share_damage(checkpoint, 0, ranks.world_size, digest=digest))
-    for rank, reason in enumerate(found):
-        if reason is None:
+    found: list[Fault | None] = ranks.gather(
+        _share_damage(checkpoint, 0, ranks.world_size, hint=hint)
+    )
+    for rank, fault in enumerate(found):
+        if fault is None:
             continue
         # Another node may not see the files yet, or may not read them right: a good checkpoint
         # must not be lost to that, so rank 0 looks for itself.
-        if rank == 0 or (reason := _share_damage(checkpoint, rank, ranks.world_size)):
-            return str(reason)
+        if rank == 0 or (fault := _share_damage(checkpoint, rank, ranks.world_size)):
+            return fault
     return None
 
 
 def _share_damage(
-    checkpoint: Checkpoint, rank: int, world_size: int, *, digest: Digest = sha256_of
-) -> str | None:
+    checkpoint: Checkpoint, rank: int, world_size: int, *, hint: Hint = no_hint
+) -> Fault | None:
     try:
         manifest = read_manifest(checkpoint.path)
-    except (OSError, CheckpointError) as problem:
-        return f"the manifest cannot be read: {problem}"
+    except OSError as problem:
+        return unreadable("the manifest", problem)
+    except CheckpointError as problem:
+        return Fault(str(problem))
     share = share_of(manifest.files, rank=rank, world_size=world_size)
     names = [name for name in share if name not in checkpoint.unverified]
-    return damage(checkpoint.path, manifest, hashes=True, names=names, digest=digest)
+    return damage(checkpoint.path, manifest, hashes=True, names=names, hint=hint)
 
 
 def set_aside(env: Environment, checkpoint: Checkpoint, reason: str) -> SetAside:

@@ -96,17 +96,13 @@ class Run:
         """Begin to verify, in a process of its own, what `resume` will most likely choose.
 
         Call it before the imports of torch and the like, so that both take place at once.
-        ``copies`` says which files this node has elsewhere; whoever loads those asks `digest_of`.
+        ``copies`` says which files this node has elsewhere; whoever loads those asks `known_hash`.
         """
         self._ahead.begin(self.env, copies)
 
-    def digest_of(self, file: IO[bytes]) -> str:
-        """Return the SHA-256 of an open file in hexadecimal digits, hashed ahead or now.
-
-        Raises:
-            OSError: It cannot be read.
-        """
-        return self._ahead.digest_of(file)
+    def known_hash(self, file: IO[bytes]) -> str | None:
+        """Return the SHA-256 of an open file in hexadecimal digits, if it was hashed ahead."""
+        return self._ahead.known_of(file)
 
     def resume(
         self,
@@ -127,7 +123,8 @@ class Run:
                 a rank has is left `unverified` here: whoever loads it compares the hashes.
 
         Raises:
-            CheckpointError: There should be a usable checkpoint, and there is none.
+            CheckpointError: There should be a usable checkpoint and there is none, or the newest
+                cannot be read and may be sound.
         """
         self._beginning.look = resuming.Look(verify, held)
         ranks = self._quorum.met()

@@ -9,19 +9,36 @@ from orchestrator.errors import SpecError
 def decoder_blocks(model: PreTrainedModel) -> dict[str, nn.Module]:
     """Return the blocks of ``model`` by name: what Hugging Face says must not be split.
 
-    Where the model does not say, they are the items of its largest list of modules.
+    Of those inside one another the outer ones count (Mamba), and none with the embedding in it
+    does (BERT). Where the model does not say, they are the items of its largest list of modules.
 
     Raises:
         SpecError: The model has no such list either.
     """
-    kinds = set(model._no_split_modules or ())
-    # fully_shard gives a module a class of its own, named after the old one.
-    kind = {name: type(m).__name__.removeprefix("FSDP") for name, m in model.named_modules()}
-    blocks = {name: m for name, m in model.named_modules() if kind[name] in kinds}
-    blocks = blocks or _largest_list(model)
+    blocks = _outermost(_unsplit(model)) or _largest_list(model)
     if not blocks:
         raise SpecError(f"model: {type(model).__name__} has no decoder blocks to shard")
     return blocks
+
+
+def _unsplit(model: PreTrainedModel) -> dict[str, nn.Module]:
+    kinds = set(model._no_split_modules or ())
+    # fully_shard gives a module a class of its own, named after the old one.
+    kind = {name: type(m).__name__.removeprefix("FSDP") for name, m in model.named_modules()}
+    embedding = model.get_input_embeddings()
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if kind[name] in kinds and embedding not in module.modules()
+    }
+
+
+def _outermost(modules: dict[str, nn.Module]) -> dict[str, nn.Module]:
+    def inside(name: str) -> bool:
+        parts = name.split(".")
+        return any(".".join(parts[:length]) in modules for length in range(1, len(parts)))
+
+    return {name: module for name, module in modules.items() if not inside(name)}
 
 
 def _largest_list(model: PreTrainedModel) -> dict[str, nn.Module]:
@@ -40,7 +57,9 @@ def is_tied(model: PreTrainedModel) -> bool:
 
 
 def ends(model: PreTrainedModel) -> list[nn.Module]:
-    """Return the last norm and the head, before them the embedding if the head shares its weight.
+    """Return the last norm and the head, before them what shares a parameter with the head.
+
+    That is the embedding where they are tied; BERT's has a bias that its parent has too.
 
     Raises:
         SpecError: The model has no head.
@@ -53,5 +72,13 @@ def ends(model: PreTrainedModel) -> list[nn.Module]:
         for name, child in model.base_model.named_children()
         if "norm" in type(child).__name__.lower() or name == "ln_f"
     ]
-    first = [model.get_input_embeddings()] if is_tied(model) else []
-    return [*first, *norms[-1:], head]
+    return [*_sharing(head, model), *norms[-1:], head]
+
+
+def _sharing(part: nn.Module, model: PreTrainedModel) -> list[nn.Module]:
+    own = {id(parameter) for parameter in part.parameters()}
+    return [
+        module
+        for module in model.modules()
+        if module is not part and own & {id(p) for p in module.parameters(recurse=False)}
+    ]

@@ -55,19 +55,20 @@ def _held(local: LocalCopy, checkpoint: Checkpoint) -> frozenset[str]:
 class Copies:
     """The copies of the files of one checkpoint that this rank has found to be right.
 
-    Without a ``local`` folder there are none. ``digest`` hashes an open file.
+    Without a ``local`` folder there are none. ``known`` gives the SHA-256 of an open file if it is
+    known, None if not.
     """
 
     def __init__(
         self,
         local: LocalCopy | None,
         checkpoint: Checkpoint,
-        digest: Callable[[IO[bytes]], str] = lambda file: hash_file(file).sha256,
+        known: Callable[[IO[bytes]], str | None] = lambda _: None,
     ) -> None:
         self.checkpoint = checkpoint
         self.local = local
-        self._digest = digest
-        self._known: dict[str, IO[bytes] | None] = {}
+        self._known = known
+        self._found: dict[str, IO[bytes] | None] = {}
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -88,29 +89,29 @@ class Copies:
         """
         if self.local is None:
             return
-        new = sorted(set(names) - set(self._known))
+        new = sorted(set(names) - set(self._found))
         with ThreadPoolExecutor(_HASH_THREADS) as pool:
-            self._known |= dict(zip(new, pool.map(self._find, new), strict=True))
+            self._found |= dict(zip(new, pool.map(self._find, new), strict=True))
 
     def get(self, name: str) -> IO[bytes] | None:
         """Return the open copy of ``name``, None if there is none that is right."""
-        return self._known.get(name)
+        return self._found.get(name)
 
-    def digest_of(self, path: Path) -> str:
-        """Return the SHA-256 of ``path`` in hexadecimal digits.
+    def hint(self, path: Path) -> str | None:
+        """Return what is known of the SHA-256 of ``path``, in hexadecimal digits.
 
         Raises:
-            OSError: It cannot be read.
+            OSError: It cannot be opened.
         """
         with path.open("rb") as file:
-            return self._digest(file)
+            return self._known(file)
 
     def close(self) -> None:
         """Close the files."""
-        for file in self._known.values():
+        for file in self._found.values():
             if file is not None:
                 file.close()
-        self._known = {}
+        self._found = {}
 
     def _find(self, name: str) -> IO[bytes] | None:
         step, entry = self.checkpoint.step, self.manifest.files.get(name)
@@ -127,7 +128,7 @@ class Copies:
 
     def _is(self, file: IO[bytes], sha256: str) -> bool:
         try:
-            return self._digest(file) == sha256
+            return (self._known(file) or hash_file(file).sha256) == sha256
         except OSError:
             return False
 
@@ -172,9 +173,9 @@ class CopyReader(FileSystemReader):
         """
         if names := plan.storage_data:
             folder, manifest = self._copies.checkpoint.path, self._copies.manifest
-            digest = self._copies.digest_of
-            if problem := damage(folder, manifest, hashes=True, names=names, digest=digest):
-                raise CheckpointError(problem)
+            hint = self._copies.hint
+            if fault := damage(folder, manifest, hashes=True, names=names, hint=hint):
+                raise CheckpointError(fault.reason)
         read = partial(super().read_data, planner=planner)
         read(replace(plan, items=[item for item in plan.items if _is_object(item)]))
         with ThreadPoolExecutor(_READ_THREADS) as pool:

@@ -197,12 +197,12 @@ class Saver:
         began = time.perf_counter()
         with deadline(self.run, "loading a checkpoint", seconds=self.timeout_s):
             # Before anything is loaded: what another kind of training has saved is not damaged.
-            copies = Copies(self.local, checkpoint, self.run.digest_of)
+            copies = Copies(self.local, checkpoint, self.run.known_hash)
             self.state.check_identity(checkpoint.path, lambda _: CopyReader(copies))
             while (problem := self._try(copies)) is not None:
                 self.console.say(f"step {checkpoint.step} does not load: {problem}")
                 checkpoint = self.run.reject(checkpoint, reason=problem)
-                copies = Copies(self.local, checkpoint, self.run.digest_of)
+                copies = Copies(self.local, checkpoint, self.run.known_hash)
         took = time.perf_counter() - began
         self.console.say(f"step {checkpoint.step} loaded in {took:.1f} s")
         self.state.check_corpus()

@@ -45,7 +45,17 @@ LLAMA: dict[str, Any] = {
     "num_key_value_heads": 2,
     "vocab_size": 256,
 }
+BERT: dict[str, Any] = {
+    "model_type": "bert",
+    "is_decoder": True,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 256,
+}
 MODELS: dict[str, dict[str, Any]] = {
+    "bert-decoder": BERT,
     "llama": LLAMA,
     "llama-tied": {**LLAMA, "tie_word_embeddings": True},
     "llama-scaled-rope": {
@@ -205,6 +215,8 @@ def test_tied_weights_stay_tied(world: World) -> None:
     [
         ({"config": {"model_type": "nonesuch"}}, "nonesuch"),
         ({"path": "/nowhere/at/all"}, "nowhere"),
+        ({"config": {"model_type": "bert"}}, "bert is an encoder.*is_decoder: true"),
+        ({"config": {"model_type": "xlm-roberta"}}, "is an encoder"),
     ],
 )
 def test_models_that_cannot_be_built(model: dict[str, Any], text: str) -> None:
@@ -222,6 +234,26 @@ def test_blocks_are_found() -> None:
     for config in MODELS.values():
         model = build_on_meta(make_spec(config).model)
         assert len(decoder_blocks(model)) == 2
+
+
+MAMBA: dict[str, Any] = {
+    "model_type": "mamba",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "vocab_size": 256,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        (BERT, ["bert.encoder.layer.0", "bert.encoder.layer.1"]),
+        (MAMBA, ["backbone.layers.0", "backbone.layers.1"]),
+    ],
+    ids=["with the embedding among them", "one inside another"],
+)
+def test_blocks_where_more_must_not_be_split(config: dict[str, Any], names: list[str]) -> None:
+    assert list(decoder_blocks(build_on_meta(make_spec(config).model))) == names
 
 
 def test_bf16_keeps_fp32_weights(world: World, corpus: Corpus) -> None:

@@ -16,7 +16,7 @@ from orchestrator.runtime.background import Background, Wish
 from orchestrator.runtime.environment import Environment
 from orchestrator.runtime.grace import left_s, patience_s
 
-from .test_runtime import Threads, environment
+from .runs import Threads, environment
 
 WISH = Wish(step=5, keep_last=2, keep_every=None, reason="interval")
 

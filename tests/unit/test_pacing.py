@@ -14,8 +14,8 @@ from orchestrator.runtime import Run, past, savelog
 from orchestrator.runtime.notices import NoticeBoard
 from orchestrator.runtime.pacing import Pacer
 
-from .test_runtime import Threads, environment, save
-from .test_runtime import make_run as make_worker
+from .runs import Threads, environment, save
+from .runs import make_run as make_worker
 
 HOUR = 3600.0
 

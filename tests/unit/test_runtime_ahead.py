@@ -13,10 +13,9 @@ import pytest
 from orchestrator.checkpoint import hashing, read_manifest
 from orchestrator.checkpoint.hashing import Hashed, hash_file, parse, sha256_of
 from orchestrator.errors import CheckpointError
-from orchestrator.runtime import ahead
 from orchestrator.runtime.ahead import Ahead
 
-from .test_runtime import environment, flip, make_run, save
+from .runs import environment, flip, make_run, save
 
 
 def sha256(text: bytes) -> str:
@@ -32,7 +31,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         read.append(Path(file.name).name)
         return hash_file(file)
 
-    monkeypatch.setattr(ahead, "hash_file", count)
+    monkeypatch.setattr(hashing, "hash_file", count)
     return read
 
 
@@ -47,28 +46,28 @@ def test_what_was_hashed_ahead_is_not_hashed_again(tmp_path: Path, counted: list
     one = begun(tmp_path)
     one.wait()
     for name, entry in read_manifest(path).files.items():
-        assert one.digest(path / name) == entry.sha256
+        assert one.known(path / name) == entry.sha256
     assert counted == []
 
 
-def test_a_file_that_changed_since_is_hashed_again(tmp_path: Path, counted: list[str]) -> None:
+def test_nothing_is_known_of_a_file_that_changed_since(tmp_path: Path) -> None:
     path = save(make_run(tmp_path), 1) / "data"
     one = begun(tmp_path)
     one.wait()
     fresh = path.with_name("fresh")
     fresh.write_bytes(b"another")
     fresh.replace(path)
-    assert one.digest(path) == sha256(b"another")
-    assert counted == ["data"]
+    assert one.known(path) is None
 
 
-def test_a_process_that_was_killed_costs_nothing_but_time(
-    tmp_path: Path, counted: list[str]
-) -> None:
-    path = save(make_run(tmp_path), 1) / "data"
-    one = begun(tmp_path)
-    one.give_up()
-    assert one.digest(path) == sha256(path.read_bytes())
+def test_a_process_that_was_killed_costs_nothing_but_time(tmp_path: Path) -> None:
+    save(make_run(tmp_path), 1)
+    run = make_run(tmp_path, attempt=2)
+    run.verify_ahead()
+    run._ahead.give_up()
+    found = run.resume()
+    assert found is not None
+    assert found.step == 1
 
 
 def test_without_a_checkpoint_there_is_no_process(
@@ -112,7 +111,7 @@ def test_a_file_spoilt_after_it_was_hashed_is_found(tmp_path: Path) -> None:
 def test_a_wrong_word_costs_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(make_run(tmp_path), 1)
     run = make_run(tmp_path, attempt=2)
-    monkeypatch.setattr(run._ahead, "digest", lambda path: sha256(b"what was not there yet"))
+    monkeypatch.setattr(run._ahead, "known", lambda path: sha256(b"what was not there yet"))
     found = run.resume()
     assert found is not None
     assert found.step == 1
@@ -134,10 +133,11 @@ def test_copies_are_hashed_instead_of_what_they_are_of(tmp_path: Path, counted: 
     run.verify_ahead(lambda _, files: {"data": copy.open("rb")})
     assert run.resume() is not None
     assert "data" in counted  # nobody but resume has asked for it
+    right = sha256_of(path)
     counted.clear()
     with copy.open("rb") as file:
         file.seek(3)
-        assert run.digest_of(file) == sha256_of(path)
+        assert run.known_hash(file) == right
     assert counted == []
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from orchestrator.runtime.cancelling import CancelMark
 
-from .test_runtime import environment
+from .runs import environment
 from .test_runtime_hangs import Clock
 from .test_runtime_hangs import clock as clock  # the fixture
 

@@ -11,7 +11,7 @@ from orchestrator.errors import CheckpointError
 from orchestrator.runtime import Run, resuming
 from orchestrator.runtime.notices import NoticeBoard
 
-from .test_runtime import Threads, environment, make_run
+from .runs import Threads, environment, make_run
 
 NAMES = ["__0_0.distcp", "__1_0.distcp", "other"]
 

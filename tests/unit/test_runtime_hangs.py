@@ -24,7 +24,7 @@ from orchestrator.runtime.notices import NoticeBoard
 from orchestrator.runtime.pulse import Pulse, Teller
 from orchestrator.runtime.recorder import enqueued
 
-from .test_runtime import Threads, environment
+from .runs import Threads, environment
 
 ROOT = Path(__file__).parents[2]
 

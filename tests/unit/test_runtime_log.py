@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.runtime import Run
 from orchestrator.runtime.stepclock import StepClock
-from tests.unit.test_runtime import make_run
+from tests.unit.runs import make_run
 
 
 def lines(run: Run) -> list[dict[str, Any]]:
