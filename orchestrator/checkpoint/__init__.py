@@ -12,13 +12,15 @@ Nothing here imports torch, so the launcher on a login node and any training scr
       LATEST                      for people; nothing reads what it says
 """
 
-from orchestrator.checkpoint.damage import Fault, Hint, damage, no_hint, unreadable
+from orchestrator.checkpoint.damage import Fault, Hint, damage, insist, no_hint, unreadable
 from orchestrator.checkpoint.listing import (
     Checkpoint,
     has_history,
     inspect,
     list_checkpoints,
     newest_complete,
+    newest_wanted,
+    wanted,
 )
 from orchestrator.checkpoint.manifest import (
     FileEntry,
@@ -42,9 +44,11 @@ __all__ = [
     "discard",
     "doomed",
     "has_history",
+    "insist",
     "inspect",
     "list_checkpoints",
     "newest_complete",
+    "newest_wanted",
     "no_hint",
     "prepare",
     "publish",
@@ -54,4 +58,5 @@ __all__ = [
     "retain",
     "scratch_name",
     "unreadable",
+    "wanted",
 ]

@@ -5,6 +5,7 @@ the first alone: it may be sound where the file system was away, or where a mode
 """
 
 import errno
+import os
 import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from orchestrator.checkpoint.hashing import HASH_THREADS, sha256_of
 from orchestrator.checkpoint.manifest import FileEntry, Manifest
+from orchestrator.errors import CheckpointError
 
 # These say something of the file itself. EIO is a bad disk's word; that a soft mount of NFS has it
 # too, after a time-out, costs at most the steps since the checkpoint before.
@@ -43,6 +45,19 @@ def unreadable(name: str, problem: OSError) -> Fault:
     """Return what it means that ``name`` could not be read."""
     reason = f"{name} cannot be read: {problem.strerror}".lstrip()
     return Fault(reason, unread=problem.errno not in _OF_THE_FILE)
+
+
+def insist(path: Path, fault: Fault) -> None:
+    """Return if the checkpoint at ``path`` may be set aside for ``fault``.
+
+    Raises:
+        CheckpointError: It may not, as it could not be read.
+    """
+    if fault.unread:
+        raise CheckpointError(
+            f"{path}: {fault}. It may be sound, so it is not set aside and the run does not"
+            f" fall back to an older one; see that {os.uname().nodename} can read it"
+        )
 
 
 def no_hint(_: Path) -> None:

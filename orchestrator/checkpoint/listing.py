@@ -4,6 +4,8 @@ The directories are the truth. A pointer file such as LATEST is not read: it can
 was full when it was to be replaced) or point at a directory that is gone.
 """
 
+import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,8 +56,7 @@ def list_checkpoints(directory: Path, *, verify: bool = False) -> list[Checkpoin
         CheckpointError: The directory is there and cannot be listed. That is no empty directory:
             a run that took it for one would silently start again at step 0.
     """
-    steps = {step: path for path in _entries(directory) if (step := _step(path)) is not None}
-    return [inspect(steps[step], step=step, verify=verify) for step in sorted(steps, reverse=True)]
+    return list(_newest_first(directory, verify))
 
 
 def newest_complete(
@@ -66,14 +67,22 @@ def newest_complete(
     Raises:
         CheckpointError: The directory is there and cannot be listed.
     """
-    for path in sorted(_entries(directory), key=lambda path: _step(path) or 0, reverse=True):
-        step = _step(path)
-        if step is None or (before is not None and step >= before):
-            continue
-        found = inspect(path, step=step, verify=verify)
-        if found.complete:
-            return found
-    return None
+    found = _newest_first(directory, verify, before)
+    return next((one for one in found if one.complete), None)
+
+
+def newest_wanted(directory: Path, *, verify: bool = False) -> Checkpoint | None:
+    """Return the checkpoint that a resume begins at, or that it ends for: one it could not read.
+
+    Raises:
+        CheckpointError: The directory is there and cannot be listed.
+    """
+    return wanted(_newest_first(directory, verify))
+
+
+def wanted(checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
+    """Return the same of ``checkpoints``, which come with the newest first."""
+    return next((found for found in checkpoints if found.complete or found.unread), None)
 
 
 def has_history(directory: Path) -> bool:
@@ -90,12 +99,19 @@ def _was_published(path: Path) -> bool:
     return _step(path) is not None or (scratch is not None and scratch.kind != "tmp")
 
 
+def _newest_first(directory: Path, verify: bool, before: int | None = None) -> Iterator[Checkpoint]:
+    """Look at each checkpoint when it is asked for; whether they can be listed shows at once."""
+    paths = {step: path for path in _entries(directory) if (step := _step(path)) is not None}
+    steps = (step for step in sorted(paths, reverse=True) if before is None or step < before)
+    return (inspect(paths[step], step=step, verify=verify) for step in steps)
+
+
 def _entries(directory: Path) -> list[Path]:
     try:
         return list(directory.iterdir())
-    except FileNotFoundError:
-        return []
     except OSError as problem:
+        if isinstance(problem, FileNotFoundError) and not directory.is_symlink():
+            return []
         raise CheckpointError(
             f"{directory}: the checkpoints cannot be listed: {problem.strerror}. Nothing is"
             " started, as that could lose the progress of the run; make the directory readable"
@@ -108,11 +124,12 @@ def _step(path: Path) -> int | None:
 
 def _fault(path: Path, *, step: int, verify: bool) -> Fault | None:
     try:
-        if not path.is_dir():
+        # Not by is_dir(), which from Python 3.14 on takes what it cannot look at for no directory.
+        if not stat.S_ISDIR(path.stat().st_mode):
             return Fault("is not a directory")
         manifest = read_manifest(path)
     except FileNotFoundError:
-        return Fault(_without_manifest(path))
+        return _without_manifest(path)
     except CheckpointError as problem:
         return Fault(str(problem))
     except OSError as problem:
@@ -124,7 +141,12 @@ def _fault(path: Path, *, step: int, verify: bool) -> Fault | None:
     return damage(path, manifest, hashes=verify)
 
 
-def _without_manifest(path: Path) -> str:
-    if (path / DCP_METADATA).is_file():
-        return "no manifest: the save was cut off"
-    return "no manifest and no .metadata: the save was cut off early"
+def _without_manifest(path: Path) -> Fault:
+    try:
+        if path.is_symlink() and not path.exists():
+            return Fault("is a link to what is not there", unread=True)
+        if (path / DCP_METADATA).is_file():
+            return Fault("no manifest: the save was cut off")
+    except OSError as problem:
+        return unreadable("", problem)
+    return Fault("no manifest and no .metadata: the save was cut off early")

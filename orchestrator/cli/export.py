@@ -150,10 +150,14 @@ def _chosen(layout: RunLayout, step: int | None) -> Checkpoint:
     """
     if step is None:
         _say("looking for the newest complete checkpoint; reads every byte")
-        found = checkpoint.newest_complete(layout.checkpoints, verify=True)
-        if found is None:
+        newest = checkpoint.newest_wanted(layout.checkpoints, verify=True)
+        if newest is None:
             raise CheckpointError(f"{layout.root} has no complete checkpoint")
-        return found
+        if not newest.complete:
+            raise CheckpointError(
+                f"{newest.path}: {newest.reason}. It may be sound; for an older one name its --step"
+            )
+        return newest
     path = layout.checkpoints / f"step-{step}"
     if not path.is_dir():
         there = ", ".join(str(c.step) for c in checkpoint.list_checkpoints(layout.checkpoints))

@@ -78,7 +78,8 @@ def checkpoints_command(run: str, runs: Path, verify: bool, as_json: bool) -> No
     """Show each checkpoint of RUN, or in a directory: complete, or why not."""
     folder = _checkpoints(run, runs)
     found = checkpoint.list_checkpoints(folder, verify=verify)
-    resume = next((item.step for item in found if item.complete), None)
+    chosen = checkpoint.wanted(found)
+    resume = chosen.step if chosen is not None and chosen.complete else None
     if as_json:
         echo_json({"resume": resume, "checkpoints": [_json(item) for item in found]})
         return
@@ -88,8 +89,19 @@ def checkpoints_command(run: str, runs: Path, verify: bool, as_json: bool) -> No
     rows = [("STEP", "COMPLETE", "PATH", "REASON")]
     rows += [(str(c.step), "yes" if c.complete else "no", str(c.path), c.reason) for c in found]
     click.echo(report.columns(rows))
+    click.echo(_resume(chosen, verify=verify))
+
+
+def _resume(chosen: Checkpoint | None, *, verify: bool) -> str:
+    if chosen is not None and not chosen.complete:
+        return (
+            f"a resume would end: step {chosen.step} cannot be read, and may be sound; none older"
+            " is taken in its place"
+        )
+    if chosen is None:
+        return "a resume would end: none of these is of use, and it does not start again at step 0"
     how = "" if verify else " (by file sizes; --verify reads every byte, as a resume does)"
-    click.echo(f"a resume would use {'step 0' if resume is None else f'step {resume}'}{how}")
+    return f"a resume would use step {chosen.step}{how}"
 
 
 def _json(item: Checkpoint) -> dict[str, object]:
@@ -98,4 +110,5 @@ def _json(item: Checkpoint) -> dict[str, object]:
         "path": str(item.path),
         "complete": item.complete,
         "reason": item.reason,
+        "unread": item.unread,
     }

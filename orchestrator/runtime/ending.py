@@ -2,8 +2,9 @@
 
 import time
 
-from orchestrator.checkpoint import newest_complete
+from orchestrator.checkpoint import newest_wanted
 from orchestrator.checkpoint.durable import write_json
+from orchestrator.errors import CheckpointError
 from orchestrator.runtime.beginning import Beginning
 from orchestrator.runtime.environment import Environment
 from orchestrator.runtime.fence import check_fence
@@ -49,8 +50,7 @@ class Ending:
         self, outcome: Outcome, *, step: int, saved: int | None, reason: str
     ) -> dict[str, object]:
         if self._beginning.step is None:  # it ended before it knew where to resume
-            found = newest_complete(self._env.checkpoints)
-            self._beginning.step = self._saves.saved_step = found.step if found else None
+            self._beginning.step = self._saves.saved_step = self._to_begin_at()
         first = self._beginning.step or 0
         return status(
             self._env,
@@ -60,3 +60,11 @@ class Ending:
             step=max(step, first),
             saved_step=saved if saved is not None else self._saves.saved_step,
         )
+
+    def _to_begin_at(self) -> int | None:
+        """Return the step that this attempt meant to begin at; None where there is no telling."""
+        try:
+            found = newest_wanted(self._env.checkpoints)
+        except CheckpointError:
+            return None
+        return found.step if found else None

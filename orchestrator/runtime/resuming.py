@@ -17,6 +17,7 @@ from orchestrator.checkpoint import (
     Hint,
     damage,
     has_history,
+    insist,
     list_checkpoints,
     no_hint,
     quarantine,
@@ -113,17 +114,9 @@ def _lead(ranks: Agreement, env: Environment, look: Look, *, before: int | None)
             fault = _verify_together(ranks, found, look.hint)
         if fault is None:
             return Choice(found, quarantined, history)
-        _only_damaged(found, fault)
+        insist(found.path, fault)
         quarantined.append(set_aside(env, found, fault.reason))
     return Choice(None, quarantined, history)
-
-
-def _only_damaged(found: Checkpoint, fault: Fault) -> None:
-    if fault.unread:
-        raise CheckpointError(
-            f"{found.path}: {fault}. It may be sound, so it is not set aside and the run does not"
-            f" fall back to an older one; see that {os.uname().nodename} can read it"
-        )
 
 
 def _follow(ranks: Agreement, look: Look) -> Choice:
@@ -237,14 +230,18 @@ def wait_until_visible(checkpoint: Checkpoint) -> None:
     Raises:
         CheckpointError: It does not show up.
     """
-    if (
-        wait_for(lambda: (checkpoint.path / MANIFEST).is_file() or None, timeout_s=VISIBLE_S)
-        is None
-    ):
+    if wait_for(lambda: _is_visible(checkpoint) or None, timeout_s=VISIBLE_S) is None:
         raise CheckpointError(
             f"{checkpoint.path} is not to be seen on {os.uname().nodename}; checkpoints must lie on"
             " a file system that all nodes share"
         )
+
+
+def _is_visible(checkpoint: Checkpoint) -> bool:
+    try:
+        return (checkpoint.path / MANIFEST).is_file()
+    except OSError:  # a stale handle passes, as a stale listing does
+        return False
 
 
 def _read_resume(env: Environment) -> dict[str, Any] | None:

@@ -55,16 +55,16 @@ def identify(model: PreTrainedModel, spec: TrainSpec, world: World) -> str:
 def saved_identity(
     folder: Path, reader: Callable[[Path], FileSystemReader] = FileSystemReader
 ) -> str:
-    """Return what the checkpoint in ``folder`` says of itself.
+    """Return what the checkpoint in ``folder`` says of itself; empty if it does not read.
 
-    What does not read says nothing here: loading will find out, and take an older one.
+    Loading will find out that, and take an older one.
     """
     try:
         text = open_saved(folder, reader).text(_KEY, WHOLE)
         known = isinstance(json.loads(text), dict)
     except (CheckpointError, ValueError):
-        return WHOLE
-    return text if known else WHOLE
+        return ""
+    return text if known else ""
 
 
 def check_identity(saved: str, now: str) -> None:

@@ -19,7 +19,14 @@ from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemReader
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.futures import Future
 
-from orchestrator.checkpoint import Checkpoint, Manifest, damage, read_manifest
+from orchestrator.checkpoint import (
+    Checkpoint,
+    Fault,
+    Manifest,
+    damage,
+    read_manifest,
+    unreadable,
+)
 from orchestrator.checkpoint.hashing import hash_file
 from orchestrator.errors import CheckpointError
 from orchestrator.trainer.copying import tell
@@ -139,11 +146,14 @@ class CopyReader(FileSystemReader):
     Attributes:
         from_copy: Bytes that were read from copies.
         from_checkpoint: Bytes that were read from the checkpoint itself.
+        fault: Why something of the checkpoint did not read on this rank. It is kept here, for DCP
+            turns some of what a reader raises into words.
     """
 
     def __init__(self, copies: Copies) -> None:
         super().__init__(copies.checkpoint.path)
-        self.fs = _CopiesFirst(copies.get)
+        self.fault: Fault | None = None
+        self.fs = _CopiesFirst(copies.get, self._note)
         self.from_copy = self.from_checkpoint = 0
         self._copies = copies
 
@@ -175,6 +185,7 @@ class CopyReader(FileSystemReader):
             folder, manifest = self._copies.checkpoint.path, self._copies.manifest
             hint = self._copies.hint
             if fault := damage(folder, manifest, hashes=True, names=names, hint=hint):
+                self.fault = fault
                 raise CheckpointError(fault.reason)
         read = partial(super().read_data, planner=planner)
         read(replace(plan, items=[item for item in plan.items if _is_object(item)]))
@@ -183,6 +194,9 @@ class CopyReader(FileSystemReader):
         done: Future[None] = Future()
         done.set_result(None)
         return done
+
+    def _note(self, name: str, problem: OSError) -> None:
+        self.fault = unreadable(name, problem)
 
     def _tensors_by_file(self, plan: LoadPlan) -> list[LoadPlan]:
         """Return a plan for each file: one thread alone makes a gigabyte of tensors a second."""
@@ -203,18 +217,24 @@ class CopyReader(FileSystemReader):
 
 
 class _CopiesFirst(FileSystem):
-    """Opens a copy where there is one."""
+    """Opens a copy where there is one; tells of what of the checkpoint itself does not read."""
 
-    def __init__(self, copy_of: Callable[[str], IO[bytes] | None]) -> None:
-        self._copy_of = copy_of
+    def __init__(
+        self, copy_of: Callable[[str], IO[bytes] | None], note: Callable[[str, OSError], None]
+    ) -> None:
+        self._copy_of, self._note = copy_of, note
 
     @contextlib.contextmanager
     def create_stream(self, path: str | Path, mode: str) -> Iterator[io.IOBase]:  # type: ignore[override]
         """Give the copy of ``path``, or ``path`` itself."""
         copy = self._copy_of(Path(path).name)
         if copy is None or mode != "rb":
-            with super().create_stream(path, mode) as stream:
-                yield stream
+            try:
+                with super().create_stream(path, mode) as stream:
+                    yield stream
+            except OSError as problem:
+                self._note(Path(path).name, problem)
+                raise
             return
         copy.seek(0)
         yield cast(io.IOBase, copy)

@@ -10,7 +10,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from orchestrator.checkpoint import Checkpoint, FileEntry
+from orchestrator.checkpoint import Checkpoint, Fault, FileEntry, insist
 from orchestrator.runtime import Run
 from orchestrator.runtime.deadline import deadline
 from orchestrator.runtime.savelog import Save
@@ -196,12 +196,11 @@ class Saver:
         """
         began = time.perf_counter()
         with deadline(self.run, "loading a checkpoint", seconds=self.timeout_s):
-            # Before anything is loaded: what another kind of training has saved is not damaged.
             copies = Copies(self.local, checkpoint, self.run.known_hash)
-            self.state.check_identity(checkpoint.path, lambda _: CopyReader(copies))
-            while (problem := self._try(copies)) is not None:
-                self.console.say(f"step {checkpoint.step} does not load: {problem}")
-                checkpoint = self.run.reject(checkpoint, reason=problem)
+            while (fault := self._try(copies)) is not None:
+                self.console.say(f"step {checkpoint.step} does not load: {fault}")
+                insist(checkpoint.path, fault)
+                checkpoint = self.run.reject(checkpoint, reason=fault.reason)
                 copies = Copies(self.local, checkpoint, self.run.known_hash)
         took = time.perf_counter() - began
         self.console.say(f"step {checkpoint.step} loaded in {took:.1f} s")
@@ -219,15 +218,22 @@ class Saver:
         self.behind = None
         return False
 
-    def _try(self, copies: Copies) -> str | None:
-        """Return why the state does not load, from copies or else without them; None if it does."""
-        problem = self._read(copies)
-        if problem is not None and self.local is not None:
-            self.console.say(f"step {copies.checkpoint.step} is read without copies: {problem}")
-            problem = self._read(Copies(None, copies.checkpoint))
-        return problem
+    def _check_identity(self, copies: Copies) -> None:
+        reader = CopyReader(copies)
+        self.state.check_identity(
+            copies.checkpoint.path, lambda _: reader, unread=lambda: _unread(reader)
+        )
 
-    def _read(self, copies: Copies) -> str | None:
+    def _try(self, copies: Copies) -> Fault | None:
+        """Return why the state does not load, from copies or else without them; None if it does."""
+        self._check_identity(copies)  # what another kind of training has saved is not damaged
+        fault = self._read(copies)
+        if fault is not None and self.local is not None:
+            self.console.say(f"step {copies.checkpoint.step} is read without copies: {fault}")
+            fault = self._read(Copies(None, copies.checkpoint))
+        return fault
+
+    def _read(self, copies: Copies) -> Fault | None:
         problem, reader = "", CopyReader(copies)
         try:
             load(
@@ -241,10 +247,17 @@ class Saver:
         finally:
             copies.close()
         if not self.run.agreed(not problem):
-            return problem or "it did not load on another rank"
+            return self._fault(reader, problem or "it did not load on another rank")
         if copies.local is not None:
             self._say_where(reader)
         return None
+
+    def _fault(self, reader: CopyReader, problem: str) -> Fault:
+        """Return why a checkpoint did not load; on all ranks that it is unread, or on none."""
+        found: list[str] = [""] * self.state.world.size
+        dist.all_gather_object(found, _unread(reader), group=self.state.world.checkpoint_group)
+        unread = next((f"{why} (rank {rank})" for rank, why in enumerate(found) if why), "")
+        return Fault(unread or problem, unread=bool(unread))
 
     def _say_where(self, reader: CopyReader) -> None:
         """Say how much all ranks together have read from where. Collective."""
@@ -254,3 +267,9 @@ class Saver:
         self.console.say(
             f"read {local:.3f} GiB from local copies, {shared:.3f} GiB from the checkpoint itself"
         )
+
+
+def _unread(reader: CopyReader) -> str:
+    """Return what ``reader`` could not read though it may be sound, in words; empty for nothing."""
+    fault = reader.fault
+    return fault.reason if fault is not None and fault.unread else ""

@@ -16,6 +16,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from orchestrator.checkpoint import Fault, insist
 from orchestrator.errors import SpecError
 from orchestrator.trainer.identity import WHOLE, check_identity, saved_identity
 from orchestrator.trainer.randomness import gather_states, restore_states
@@ -95,18 +96,31 @@ class AppState:
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
 
     def check_identity(
-        self, folder: Path, reader: Callable[[Path], FileSystemReader] = FileSystemReader
+        self,
+        folder: Path,
+        reader: Callable[[Path], FileSystemReader] = FileSystemReader,
+        unread: Callable[[], str] = str,
     ) -> None:
         """Refuse a checkpoint that was saved by another kind of training. Collective.
 
-        ``reader`` makes what reads it.
+        Args:
+            folder: Of the checkpoint.
+            reader: Makes what reads it.
+            unread: Says afterwards what could not be read though it may be sound.
 
         Raises:
             SpecError: It was; on all ranks.
+            CheckpointError: It may be sound, and could not be read; on all ranks.
         """
-        saved = [saved_identity(folder, reader) if self.world.rank == 0 else ""]
-        dist.broadcast_object_list(saved, src=0, group=self.world.checkpoint_group)
-        check_identity(saved[0], self.identity)
+        found = ["", ""]
+        if self.world.rank == 0:
+            found = [saved_identity(folder, reader), unread()]
+        dist.broadcast_object_list(found, src=0, group=self.world.checkpoint_group)
+        saved, missing = found
+        if missing:
+            insist(folder, Fault(missing, unread=True))
+        if saved:
+            check_identity(saved, self.identity)
 
     def check_corpus(self) -> None:
         """Refuse to go on in another text than the position counts in.

@@ -170,6 +170,9 @@ def _cancelled_at(layout: RunLayout) -> float | None:
 
 
 def checkpoint_step(layout: RunLayout) -> int | None:
-    """Return the step of the newest complete checkpoint, by its files' sizes."""
-    newest = checkpoint.newest_complete(layout.checkpoints)
+    """Return the step of the newest checkpoint, complete by its files' sizes or unread here.
+
+    One that cannot be read for a while counts on: else each such while would look like progress.
+    """
+    newest = checkpoint.newest_wanted(layout.checkpoints)
     return newest.step if newest else None

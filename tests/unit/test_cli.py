@@ -377,6 +377,7 @@ def test_checkpoints(run: RunLayout) -> None:
             "path": str(run.checkpoints / "step-40"),
             "complete": False,
             "reason": "no manifest and no .metadata: the save was cut off early",
+            "unread": False,
         }
     ]
     assert as_json("checkpoints", run.checkpoints, "--json") == found
@@ -384,7 +385,7 @@ def test_checkpoints(run: RunLayout) -> None:
     assert as_json("checkpoints", "llama", "--json") == found
     text = ok("checkpoints", "llama", "--verify")
     assert "cut off early" in text
-    assert "a resume would use step 0" in text
+    assert "a resume would end: none of these is of use" in text
 
 
 def test_logs(run: RunLayout) -> None:
