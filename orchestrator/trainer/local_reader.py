@@ -196,7 +196,9 @@ class CopyReader(FileSystemReader):
         return done
 
     def _note(self, name: str, problem: OSError) -> None:
-        self.fault = unreadable(name, problem)
+        # DCP goes on to look for metadata of this rank alone, which are not there.
+        if self.fault is None or not self.fault.unread:
+            self.fault = unreadable(name, problem)
 
     def _tensors_by_file(self, plan: LoadPlan) -> list[LoadPlan]:
         """Return a plan for each file: one thread alone makes a gigabyte of tensors a second."""
