@@ -56,7 +56,8 @@ def insist(path: Path, fault: Fault) -> None:
     if fault.unread:
         raise CheckpointError(
             f"{path}: {fault}. It may be sound, so it is not set aside and the run does not"
-            f" fall back to an older one; see that {os.uname().nodename} can read it, or move it away"
+            f" fall back to an older one; see that {os.uname().nodename} can read it, or move it"
+            " away"
         )
 
 

@@ -159,9 +159,10 @@ def _chosen(layout: RunLayout, step: int | None) -> Checkpoint:
             )
         return newest
     path = layout.checkpoints / f"step-{step}"
-    if not path.is_dir():
-        there = ", ".join(str(c.step) for c in checkpoint.list_checkpoints(layout.checkpoints))
-        raise CheckpointError(f"{path}: there is no such checkpoint; there are {there or 'none'}")
+    known = [str(found.step) for found in checkpoint.list_checkpoints(layout.checkpoints)]
+    if str(step) not in known:
+        there = ", ".join(known) or "none"
+        raise CheckpointError(f"{path}: there is no such checkpoint; there are {there}")
     found = checkpoint.inspect(path, step=step, verify=True)
     if not found.complete:
         raise CheckpointError(f"{path} is not complete: {found.reason}")

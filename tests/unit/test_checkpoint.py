@@ -156,7 +156,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     assert reason(tmp_path, 8, verify=True) == ""
     assert reason(tmp_path, 20) == "is not a directory"
     assert "no manifest and no .metadata" in reason(tmp_path, 21)
-    assert reason(tmp_path, 22) == "is not a directory"
+    assert reason(tmp_path, 22) == "is a link to what is not there"
 
 
 @pytest.mark.parametrize(
