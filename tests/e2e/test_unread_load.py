@@ -10,14 +10,14 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from orchestrator.checkpoint import Checkpoint  # noqa: E402
-from orchestrator.errors import CheckpointError, SpecError  # noqa: E402
-from orchestrator.trainer.identity import saved_identity  # noqa: E402
-from orchestrator.trainer.saver import Saver  # noqa: E402
-from orchestrator.trainer.world import World  # noqa: E402
+from orchestrator.checkpoint import Checkpoint
+from orchestrator.errors import CheckpointError, SpecError
+from orchestrator.trainer.identity import saved_identity
+from orchestrator.trainer.saver import Saver
+from orchestrator.trainer.world import World
 
-from .test_local_copy import Desk, spoil  # noqa: E402
-from .test_local_copy import world as world  # noqa: E402  (the fixture)
+from .test_local_copy import Desk, spoil
+from .test_local_copy import world as world
 
 pytestmark = pytest.mark.e2e
 
@@ -120,7 +120,7 @@ def test_the_older_one_has_to_be_of_this_training_too(
 
 
 def test_damaged_metadata_say_nothing(tmp_path: Path, world: World) -> None:
-    desk, _ = saved(tmp_path, world)
+    saved(tmp_path, world)
     folder = tmp_path / "run/checkpoints/step-2"
     assert saved_identity(folder) != ""
     spoil(folder / ".metadata")

@@ -168,7 +168,7 @@ def test_none_of_them_is_of_use(newest: Path) -> None:
 def test_no_older_one_is_exported_in_its_place(
     unread: Path, tmp_path: Path, step: int | None
 ) -> None:
-    with pytest.raises(CheckpointError, match="step-2.*cannot be read: Stale file handle"):
+    with pytest.raises(CheckpointError, match=r"step-2.*cannot be read: Stale file handle"):
         _chosen(RunLayout(tmp_path), step)
 
 
