@@ -12,7 +12,15 @@ Nothing here imports torch, so the launcher on a login node and any training scr
       LATEST                      for people; nothing reads what it says
 """
 
-from orchestrator.checkpoint.damage import Fault, Hint, damage, insist, no_hint, unreadable
+from orchestrator.checkpoint.damage import (
+    Fault,
+    Hint,
+    damage,
+    insist,
+    no_hint,
+    on_this_node,
+    unreadable,
+)
 from orchestrator.checkpoint.listing import (
     Checkpoint,
     has_history,
@@ -50,6 +58,7 @@ __all__ = [
     "newest_complete",
     "newest_wanted",
     "no_hint",
+    "on_this_node",
     "prepare",
     "publish",
     "published_name",

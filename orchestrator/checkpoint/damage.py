@@ -47,6 +47,11 @@ def unreadable(name: str, problem: OSError) -> Fault:
     return Fault(reason, unread=problem.errno not in _OF_THE_FILE)
 
 
+def on_this_node(reason: str, rank: int) -> str:
+    """Return ``reason`` with who found it: what one node cannot read, others may."""
+    return f"{reason} (rank {rank} on {os.uname().nodename})"
+
+
 def insist(path: Path, fault: Fault) -> None:
     """Return if the checkpoint at ``path`` may be set aside for ``fault``.
 
@@ -56,8 +61,7 @@ def insist(path: Path, fault: Fault) -> None:
     if fault.unread:
         raise CheckpointError(
             f"{path}: {fault}. It may be sound, so it is not set aside and the run does not"
-            f" fall back to an older one; see that {os.uname().nodename} can read it, or move it"
-            " away"
+            " fall back to an older one; see that the nodes can read it, or move it away"
         )
 
 

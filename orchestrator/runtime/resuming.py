@@ -20,6 +20,7 @@ from orchestrator.checkpoint import (
     insist,
     list_checkpoints,
     no_hint,
+    on_this_node,
     quarantine,
     read_manifest,
     unreadable,
@@ -114,7 +115,7 @@ def _lead(ranks: Agreement, env: Environment, look: Look, *, before: int | None)
             fault = _verify_together(ranks, found, look.hint)
         if fault is None:
             return Choice(found, quarantined, history)
-        insist(found.path, fault)
+        insist(found.path, replace(fault, reason=on_this_node(fault.reason, ranks.rank)))
         quarantined.append(set_aside(env, found, fault.reason))
     return Choice(None, quarantined, history)
 

@@ -10,7 +10,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from orchestrator.checkpoint import Checkpoint, Fault, FileEntry, insist
+from orchestrator.checkpoint import Checkpoint, Fault, FileEntry, insist, on_this_node
 from orchestrator.runtime import Run
 from orchestrator.runtime.deadline import deadline
 from orchestrator.runtime.savelog import Save
@@ -221,7 +221,7 @@ class Saver:
     def _check_identity(self, copies: Copies) -> None:
         reader = CopyReader(copies)
         self.state.check_identity(
-            copies.checkpoint.path, lambda _: reader, unread=lambda: _unread(reader)
+            copies.checkpoint.path, lambda _: reader, unread=lambda: self._unread(reader)
         )
 
     def _try(self, copies: Copies) -> Fault | None:
@@ -255,9 +255,16 @@ class Saver:
     def _fault(self, reader: CopyReader, problem: str) -> Fault:
         """Return why a checkpoint did not load; on all ranks that it is unread, or on none."""
         found: list[str] = [""] * self.state.world.size
-        dist.all_gather_object(found, _unread(reader), group=self.state.world.checkpoint_group)
-        unread = next((f"{why} (rank {rank})" for rank, why in enumerate(found) if why), "")
+        dist.all_gather_object(found, self._unread(reader), group=self.state.world.checkpoint_group)
+        unread = next((why for why in found if why), "")
         return Fault(unread or problem, unread=bool(unread))
+
+    def _unread(self, reader: CopyReader) -> str:
+        """Return what ``reader`` could not read though it may be sound, in words, or nothing."""
+        fault = reader.fault
+        if fault is None or not fault.unread:
+            return ""
+        return on_this_node(fault.reason, self.state.world.rank)
 
     def _say_where(self, reader: CopyReader) -> None:
         """Say how much all ranks together have read from where. Collective."""
@@ -267,9 +274,3 @@ class Saver:
         self.console.say(
             f"read {local:.3f} GiB from local copies, {shared:.3f} GiB from the checkpoint itself"
         )
-
-
-def _unread(reader: CopyReader) -> str:
-    """Return what ``reader`` could not read though it may be sound, in words; empty for nothing."""
-    fault = reader.fault
-    return fault.reason if fault is not None and fault.unread else ""
