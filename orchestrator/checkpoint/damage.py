@@ -16,10 +16,9 @@ from orchestrator.checkpoint.hashing import HASH_THREADS, sha256_of
 from orchestrator.checkpoint.manifest import FileEntry, Manifest
 from orchestrator.errors import CheckpointError
 
-# These say something of the file itself. EIO is a bad disk's word; that a soft mount of NFS has it
-# too, after a time-out, costs at most the steps since the checkpoint before.
+# These say something of the file itself.
 _OF_THE_FILE = frozenset(
-    {errno.ENOENT, errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
+    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
 )
 # Which SHA-256 a file is said to have, in hexadecimal digits, if anything is said of it.
 Hint = Callable[[Path], str | None]
@@ -32,10 +31,14 @@ class Fault:
     Attributes:
         reason: In words, with the name of the file.
         unread: It could not be looked at, so that it may well be sound.
+        unsure: A bad disk says the same as a file system that was away for a while (EIO: Lustre's
+            word to a client that it has put out, NFS's after a soft time-out). Where an older
+            checkpoint reads, it was the disk.
     """
 
     reason: str
     unread: bool = False
+    unsure: bool = False
 
     def __str__(self) -> str:
         return self.reason
@@ -44,7 +47,8 @@ class Fault:
 def unreadable(name: str, problem: OSError) -> Fault:
     """Return what it means that ``name`` could not be read."""
     reason = f"{name} cannot be read: {problem.strerror}".lstrip()
-    return Fault(reason, unread=problem.errno not in _OF_THE_FILE)
+    unsure = problem.errno == errno.EIO
+    return Fault(reason, unread=not unsure and problem.errno not in _OF_THE_FILE, unsure=unsure)
 
 
 def on_this_node(reason: str, rank: int) -> str:

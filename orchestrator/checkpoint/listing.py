@@ -25,6 +25,7 @@ class Checkpoint:
         complete: It has all that its manifest names.
         reason: Why it is not complete; empty if it is.
         unread: It is not complete because it could not be read here; it may well be sound.
+        unsure: That may be so: see `Fault`.
         unverified: Files whose hashes whoever loads it has yet to compare.
     """
 
@@ -33,6 +34,7 @@ class Checkpoint:
     complete: bool
     reason: str = ""
     unread: bool = False
+    unsure: bool = False
     unverified: frozenset[str] = frozenset()
 
 
@@ -44,7 +46,14 @@ def inspect(path: Path, *, step: int, verify: bool = False) -> Checkpoint:
     fault = _fault(path, step=step, verify=verify)
     if fault is None:
         return Checkpoint(step, path, complete=True)
-    return Checkpoint(step, path, complete=False, reason=fault.reason, unread=fault.unread)
+    return Checkpoint(
+        step,
+        path,
+        complete=False,
+        reason=fault.reason,
+        unread=fault.unread,
+        unsure=fault.unsure,
+    )
 
 
 def list_checkpoints(directory: Path, *, verify: bool = False) -> list[Checkpoint]:

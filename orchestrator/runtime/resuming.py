@@ -105,19 +105,43 @@ def choose(ranks: Agreement, env: Environment, look: Look, *, before: int | None
 
 def _lead(ranks: Agreement, env: Environment, look: Look, *, before: int | None) -> Choice:
     history = has_history(env.checkpoints)
-    quarantined: list[SetAside] = []
+    damaged: list[tuple[Checkpoint, Fault]] = []
+    chosen: Checkpoint | None = None
     for found in list_checkpoints(env.checkpoints):
         if before is not None and found.step >= before:
             continue
-        fault = None if found.complete else Fault(found.reason, found.unread)
-        if fault is None and look.verify == "full":
-            found = replace(found, unverified=_held_together(ranks, found, look.held))
-            fault = _verify_together(ranks, found, look.hint)
+        found, fault = _examine(ranks, found, look)
         if fault is None:
-            return Choice(found, quarantined, history)
+            chosen = found
+            break
         insist(found.path, replace(fault, reason=on_this_node(fault.reason, ranks.rank)))
-        quarantined.append(set_aside(env, found, fault.reason))
-    return Choice(None, quarantined, history)
+        damaged.append((found, fault))
+    if chosen is None:
+        _insist_on_any(damaged, ranks.rank)
+    aside = [set_aside(env, found, fault.reason) for found, fault in damaged]
+    return Choice(chosen, aside, history)
+
+
+def _examine(ranks: Agreement, found: Checkpoint, look: Look) -> tuple[Checkpoint, Fault | None]:
+    """Return ``found``, with what is left unverified, and what is wrong with it."""
+    if not found.complete:
+        return found, Fault(found.reason, found.unread, found.unsure)
+    if look.verify == "size":
+        return found, None
+    found = replace(found, unverified=_held_together(ranks, found, look.held))
+    return found, _verify_together(ranks, found, look.hint)
+
+
+def _insist_on_any(damaged: list[tuple[Checkpoint, Fault]], rank: int) -> None:
+    """Return if that none of them is sound cannot be the fault of their file system.
+
+    Raises:
+        CheckpointError: It may be.
+    """
+    for found, fault in damaged:
+        if fault.unsure:
+            reason = on_this_node(fault.reason, rank)
+            insist(found.path, replace(fault, reason=reason, unread=True))
 
 
 def _follow(ranks: Agreement, look: Look) -> Choice:

@@ -126,6 +126,23 @@ def test_a_stale_handle_is_waited_for(newest: Path, monkeypatch: pytest.MonkeyPa
     assert len(looks) == 3
 
 
+@pytest.mark.parametrize("name", ["data", "manifest.json"])
+def test_where_no_disk_answers_nothing_is_set_aside(
+    newest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A bad disk is one thing, and a storage server that is away for a while another."""
+    with monkeypatch.context() as patch:
+        for step in (1, 2):
+            refuse(patch, "open", newest.parent / f"step-{step}" / name, errno.EIO)
+        run = make_run(tmp_path, attempt=2)
+        with pytest.raises(CheckpointError, match=r"step-2.*Input/output error.*may be sound"):
+            run.resume()
+        assert not run.env.files.status.exists()  # "no_checkpoint" would be final
+    again = make_run(tmp_path, attempt=3).resume()
+    assert again is not None
+    assert again.step == 2
+
+
 def test_the_end_of_such_an_attempt_tells_of_no_older_step(unread: Path, tmp_path: Path) -> None:
     run = make_run(tmp_path, attempt=2)
     with pytest.raises(CheckpointError) as raised:
