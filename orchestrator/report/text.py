@@ -64,6 +64,7 @@ def details(item: Status) -> str:
         overview([replace(item, network=None)]),
         "",
         columns(rows),
+        *_validation(item),
         *_reasons(item),
         *ledger_lines(item),
     ]
@@ -93,6 +94,11 @@ def _steps(first: int | None, last: int | None) -> str:
         return "-"
     done = last is None or first is None or last >= first
     return f"{_text(first)}..{_text(last)}" if done else "none"
+
+
+def _validation(item: Status) -> list[str]:
+    found = item.validation
+    return [f"validation at step {found['step']}: loss {found['loss']:.4f}"] if found else []
 
 
 def _reasons(item: Status) -> list[str]:
