@@ -96,7 +96,7 @@ def test_every_key_of_train_is_in_the_table(part: type[BaseModel]) -> None:
 
 @pytest.mark.parametrize(
     ("module", "function"),
-    [("loop", "_line"), ("loop", "_evaluate"), ("utilization", "read"), ("saver", "news"),
+    [("steps", "_line"), ("steps", "_evaluate"), ("utilization", "read"), ("saver", "news"),
      ("pace", "summary"), ("evaluation", "measure")],
 )  # fmt: skip
 def test_every_key_of_the_metrics_is_in_the_table(module: str, function: str) -> None:
