@@ -74,8 +74,10 @@ def _share_of_experts(config: Any) -> float:
 
 
 def _attention(config: Any, seq_len: int) -> list[float]:
-    """Return each layer's operations for a token."""
-    heads = config.num_attention_heads
+    """Return each layer's operations for a token; none where nothing attends (Mamba)."""
+    heads = getattr(config, "num_attention_heads", None)
+    if not heads:
+        return []
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     layers = config.num_hidden_layers
     kinds = getattr(config, "layer_types", None) or ["full_attention"] * layers

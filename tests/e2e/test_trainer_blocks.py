@@ -287,6 +287,14 @@ def test_operations_of_experts_and_windows() -> None:
     assert long - short == 12 * 32 * 20  # one layer of the two sees more
 
 
+def test_operations_of_a_model_without_attention() -> None:
+    """A Mamba could not be trained, since its configuration has no heads to count."""
+    mamba = {"model_type": "mamba", "hidden_size": 32, "state_size": 4, "num_hidden_layers": 1}
+    model = build({**mamba, "vocab_size": 256, "tie_word_embeddings": True}, device="meta")
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert flops_per_token(model, seq_len=10) == flops_per_token(model, seq_len=100) == 6 * count
+
+
 @pytest.mark.parametrize(
     ("gpu", "rate"),
     [
