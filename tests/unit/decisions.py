@@ -31,6 +31,7 @@ REQUEUED = job(state=S.PENDING, reason="BeginTime", restart=2)
 
 
 def act(what: Observation, history: History | None = None, policy: Policy = POLICY) -> Action:
+    """Decide, with the history of a run whose job 7 was submitted."""
     return decide(what, history or past(), policy)
 
 
