@@ -15,6 +15,8 @@ from orchestrator.submitting import submission
 from orchestrator.watching import watch
 
 from . import recorded_slurm
+from .batch_shell import World
+from .batch_shell import make as make_world
 from .builders import NOW, make_run
 from .fake_cluster import Cluster
 
@@ -74,3 +76,9 @@ def run(tmp_path: Path) -> RunLayout:
     store.append(layout, "submitting")
     store.append(layout, "submitted", job_id="7")
     return layout
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A run whose scripts run whole, on a cluster that is a few lines of bash."""
+    return make_world(tmp_path, "slurm")
