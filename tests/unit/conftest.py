@@ -19,6 +19,7 @@ from .batch_shell import World
 from .batch_shell import make as make_world
 from .builders import NOW, make_run
 from .fake_cluster import Cluster
+from .runs import Clock
 
 FOLDER = Path(__file__).parent
 # They test what a process of its own does: signals, the death of a parent.
@@ -61,6 +62,12 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(submission, "submit_slurm", made.submit)
     monkeypatch.setattr(time, "time", lambda: NOW)
     return made
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock in the place of time.monotonic, which stands still until it is moved."""
+    return Clock(monkeypatch)
 
 
 @pytest.fixture
