@@ -12,7 +12,6 @@ from orchestrator.planner.shape import ModelShape
 from orchestrator.planner.workload import Workload
 
 Tensors = dict[str, float]
-_ORDER = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +59,11 @@ def block_bytes(shape: ModelShape, work: Workload, *, processors: int = 132) -> 
 
 
 _MLP = frozenset(
-    {"norm2.fp32", "norm2.scaled", "norm2.out", "gate", "silu", "up", "product", "down", "router"}
-)
+    {
+        "norm2.fp32", "norm2.scaled", "norm2.out", "mlp.input", "gate", "silu", "up", "gate_up",
+        "product", "down", "router",
+    }
+)  # fmt: skip
 
 
 def saved_per_token(shape: ModelShape, work: Workload) -> Tensors:
@@ -77,10 +79,13 @@ def saved_per_token(shape: ModelShape, work: Workload) -> Tensors:
     if not work.compiled:
         return eager
     width = float(work.width * shape.hidden)
-    dropped = ("fp32", "scaled", "norm1.rms", "silu", "scores", "bias", *_cast_again(work))
+    dropped = (
+        "fp32", "scaled", "norm1.rms", "silu", "scores", "bias", "out.copy", *_cast_again(work)
+    )  # fmt: skip
     kept = {name: size for name, size in eager.items() if not name.endswith(dropped)}
     # Norms and the activation are computed again from what goes in; residuals too.
-    extra = {"input": width, "attention.residual": width}
+    after = {"norm1b.before": width, "norm2b.before": width, "mlp.input": width}
+    extra = {"input": width} | (after if shape.norms_after else {"attention.residual": width})
     if work.all_scores:  # what goes into softmax, its maxima and sums, and what comes out
         extra["scores"] = 2 * _scores(shape, work) + 8.0 * shape.heads
     if shape.qk_norm:
@@ -102,25 +107,38 @@ def _cast_again(work: Workload) -> tuple[str, ...]:
 
 def _eager(shape: ModelShape, work: Workload) -> Iterator[tuple[str, float]]:
     width, hidden = work.width, shape.hidden
-    yield from _norm("norm1", hidden, shape, work, out=_feeds(work, "q_proj", "k_proj", "v_proj"))
+    yield from _going_in("norm1", "input", shape, work, *shape.into_attention)
     yield from _head_norms(shape, work)
     yield from _attention(shape, work)
-    if shape.norms == 4:
+    if shape.norms == 4 or shape.norms_after:
         yield from _norm("norm1b", hidden, shape, work, out=False)
-    yield from _norm("norm2", hidden, shape, work, out=_feeds(work, "gate_proj", "up_proj"))
+    yield from _going_in("norm2", "mlp.input", shape, work, *shape.into_mlp)
     wide = shape.intermediate * max(shape.experts_per_token, 1)
     if shape.experts:
         yield "router", 4.0 * 3 * shape.experts + width * hidden * 2 * shape.experts_per_token
-    for name in ("gate", "silu", "up"):
-        yield name, float(width * wide)
+    if shape.fused:  # both are views of one product
+        yield from (("gate_up", 2.0 * width * wide), ("silu", float(width * wide)))
+    else:
+        yield from ((name, float(width * wide)) for name in ("gate", "silu", "up"))
     if _feeds(work, "down_proj"):
         yield "product", float(width * wide)
-    if shape.norms == 4:
+    if shape.norms == 4 or shape.norms_after:
         yield from _norm("norm2b", hidden, shape, work, out=False)
     for name in work.adapted:
         yield f"{name}.low", float(width * work.rank)
         if work.dropout:  # what is left of the input, and a byte a number that says which
             yield f"{name}.dropped", (width + 1.0) * shape.projections[name][0]
+
+
+def _going_in(
+    norm: str, plain: str, shape: ModelShape, work: Workload, *names: str
+) -> Iterator[tuple[str, float]]:
+    """Yield what is saved before the projections ``names``: a norm, or what it would norm."""
+    feeds = _feeds(work, *names)
+    if not shape.norms_after:
+        yield from _norm(norm, shape.hidden, shape, work, out=feeds)
+    elif feeds:
+        yield plain, float(work.width * shape.hidden)
 
 
 def _feeds(work: Workload, *names: str) -> bool:
@@ -144,8 +162,9 @@ def _norm(
 
 def _head_norms(shape: ModelShape, work: Workload) -> Iterator[tuple[str, float]]:
     if shape.qk_norm:
-        yield from _norm("q_norm", shape.query_width, shape, work, out=False, heads=shape.heads)
-        yield from _norm("k_norm", shape.kv_width, shape, work, out=False, heads=shape.kv_heads)
+        heads = (1, 1) if shape.across_heads else (shape.heads, shape.kv_heads)
+        yield from _norm("q_norm", shape.query_width, shape, work, out=False, heads=heads[0])
+        yield from _norm("k_norm", shape.kv_width, shape, work, out=False, heads=heads[1])
 
 
 def _attention(shape: ModelShape, work: Workload) -> Iterator[tuple[str, float]]:
@@ -157,7 +176,9 @@ def _attention(shape: ModelShape, work: Workload) -> Iterator[tuple[str, float]]
     # What comes of the product itself is another tensor, if it is repeated for a mask.
     repeated = ".repeated" if work.masked and shape.kv_heads < shape.heads else ""
     yield f"k{repeated}", float(width * kv_width)
-    yield f"v{repeated}", float(width * kv_width)
+    # Values that are a view of one product with queries and keys hold all of it.
+    view = shape.fused and not work.all_scores and not repeated
+    yield f"v{repeated}", float(width * (_first_product(shape) if view else kv_width))
     if work.masked and not work.all_scores:
         yield "bias", float(width * work.seq_len)  # of the mask, made anew in each block
     if work.all_scores:
@@ -168,6 +189,14 @@ def _attention(shape: ModelShape, work: Workload) -> Iterator[tuple[str, float]]
     else:
         yield "out", float(width * shape.query_width)
         yield "lse", 4.0 * shape.heads
+        # Rotated in parts, queries lie head by head, and so does what attention gives.
+        if shape.fused and _feeds(work, "o_proj"):
+            yield "out.copy", float(width * shape.query_width)
+
+
+def _first_product(shape: ModelShape) -> int:
+    """Return the width of what the first projection of attention gives."""
+    return shape.projections[shape.into_attention[0]][1]
 
 
 def _kept(saved: Tensors, shape: ModelShape, work: Workload) -> Tensors:
@@ -185,12 +214,15 @@ def _kept(saved: Tensors, shape: ModelShape, work: Workload) -> Tensors:
 
 def _every_second(shape: ModelShape, work: Workload) -> Iterator[tuple[str, float]]:
     """Yield the products that selective checkpointing keeps: every second one of a block."""
-    names = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "v_proj": "v"}
+    names = {
+        "gate_proj": "gate", "up_proj": "up", "gate_up_proj": "gate_up", "down_proj": "down",
+        "v_proj": "v", "qkv_proj": "v",
+    }  # fmt: skip
     products: list[tuple[str, int]] = []
-    for name in _ORDER:
-        products.append((names.get(name, name), shape.projections[name][1]))
+    for name, (_, fan_out, _) in shape.projections.items():
+        products.append((names.get(name, name), fan_out))
         if name in work.adapted:
-            products += [(f"{name}.low", work.rank), (f"{name}.high", shape.projections[name][1])]
+            products += [(f"{name}.low", work.rank), (f"{name}.high", fan_out)]
     for name, size in products[::2]:
         if name == "down" and work.compiled:
             continue  # nothing needs it again, and compiled code does not hold what nothing needs

@@ -42,6 +42,10 @@ SMALL: dict[str, Any] = {
 }
 
 
+# Special tokens beyond a small vocabulary are refused, or warned of.
+TOKENS: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+
+
 def on_meta(config: dict[str, Any]) -> Any:
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
@@ -59,12 +63,12 @@ def on_meta(config: dict[str, Any]) -> Any:
     ],
 )  # fmt: skip
 def test_parameters_are_those_of_transformers(family: str, changes: dict[str, Any]) -> None:
-    config = {"model_type": family, **SMALL, **changes}
+    config = {"model_type": family, **SMALL, **TOKENS, **changes}
     if family in ("mixtral", "qwen3_moe"):
         config |= {"moe_intermediate_size": 80, "num_experts": 4, "num_local_experts": 4}
     elif family.startswith("gemma") and "num_key_value_heads" not in changes:
         config["num_key_value_heads"] = 2  # theirs do not divide these heads
-    if family in ("qwen2", "qwen3", "mistral", "mixtral", "qwen3_moe"):
+    if family in ("qwen2", "qwen3", "mistral", "mixtral", "qwen3_moe", "smollm3"):
         config.setdefault("num_key_value_heads", 3)
     model, shape = on_meta(config), shape_of(config)
     assert sum(p.numel() for p in model.parameters()) == shape.parameters
@@ -115,14 +119,18 @@ def saved_bytes(config: dict[str, Any], work: Workload, *, compiled: bool = Fals
 def shared_bytes(config: dict[str, Any], work: Workload) -> int:
     """Return the sines and cosines, which all blocks share."""
     each = work.batch if work.several_masks else 1
-    return 2 * work.width * each * work.seq_len * shape_of(config).head_dim
+    width = 4 if config["model_type"] == "olmo2" else work.width
+    return 2 * width * each * work.seq_len * shape_of(config).head_dim
 
 
 @pytest.mark.parametrize("width", [2, 4])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "gemma"])
+@pytest.mark.parametrize(
+    "family",
+    ["llama", "mistral", "qwen2", "qwen3", "gemma", "granite", "olmo2", "phi3", "smollm3"],
+)
 def test_a_block_saves_what_is_written_down(family: str, attention: str, width: int) -> None:
-    config = {"model_type": family, **SMALL, "num_key_value_heads": 2, "head_dim": 24}
+    config = {"model_type": family, **SMALL, **TOKENS, "num_key_value_heads": 2, "head_dim": 24}
     work = Workload(batch=2, seq_len=40, width=width, attention=attention)
     counted = saved_bytes(config, work) - shared_bytes(config, work)
     said = work.tokens * sum(saved_per_token(shape_of(config), work).values())
@@ -136,13 +144,20 @@ def test_a_block_saves_what_is_written_down(family: str, attention: str, width: 
         ("qwen3", True, {}),
         ("mistral", False, {"sliding_window": 16}),
         ("gemma3_text", False, {"sliding_window": 16, "layer_types": ["sliding_attention"] * 3}),
+        ("granite", True, {}),
+        ("olmo2", True, {}),
+        ("phi3", True, {}),
+        ("phi3", False, {"sliding_window": 16}),
+        ("phi3", False, {"sliding_window": 16, "num_key_value_heads": 6}),
+        ("smollm3", False, {"sliding_window": 16, "use_sliding_window": True,
+                            "no_rope_layer_interval": 3}),
     ],
 )
 def test_a_block_whose_attention_has_a_mask_keeps_it(
     family: str, several: bool, changes: dict[str, Any]
 ) -> None:
     config = {
-        "model_type": family, **SMALL, "num_key_value_heads": 2, "head_dim": 24, **changes,
+        "model_type": family, **SMALL, **TOKENS, "num_key_value_heads": 2, "head_dim": 24, **changes,
     }  # fmt: skip
     work = Workload(batch=2, seq_len=40, masked=1.0, several_masks=several)
     counted = saved_bytes(config, work) - shared_bytes(config, work)
@@ -150,9 +165,13 @@ def test_a_block_whose_attention_has_a_mask_keeps_it(
     assert said == pytest.approx(counted, rel=0.03)
 
 
-@pytest.mark.parametrize("family", ["mistral", "qwen2", "qwen3", "gemma2", "gemma3_text"])
+@pytest.mark.parametrize(
+    "family", ["mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "smollm3"]
+)
 def test_windows_are_those_of_transformers(family: str) -> None:
     config = {"model_type": family, "num_hidden_layers": 30, "use_sliding_window": True}
+    if family in ("phi3", "smollm3"):
+        config["sliding_window"] = 512
     made, shape = AutoConfig.for_model(**config), shape_of(config)
     kinds = getattr(made, "layer_types", None) or ["sliding_attention"] * 30
     assert shape.windowed == sum(kind == "sliding_attention" for kind in kinds)
@@ -160,8 +179,9 @@ def test_windows_are_those_of_transformers(family: str) -> None:
     assert shape_of(made.to_dict()).windowed == shape.windowed
 
 
-def test_a_block_without_a_kernel_for_its_attention_saves_all_scores() -> None:
-    config = {"model_type": "llama", **SMALL, "num_key_value_heads": 2, "head_dim": 24}
+@pytest.mark.parametrize("family", ["llama", "granite", "olmo2", "phi3", "smollm3"])
+def test_a_block_without_a_kernel_for_its_attention_saves_all_scores(family: str) -> None:
+    config = {"model_type": family, **SMALL, **TOKENS, "num_key_value_heads": 2, "head_dim": 24}
     work = Workload(batch=2, seq_len=40, width=4, fused_attention=False)
     counted = saved_bytes(config, work) - shared_bytes(config, work)
     said = work.tokens * sum(saved_per_token(shape_of(config), work).values())
@@ -171,10 +191,15 @@ def test_a_block_without_a_kernel_for_its_attention_saves_all_scores() -> None:
 # Dynamo and Inductor warn of what they do themselves.
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    ("family", "attention"), [("llama", "sdpa"), ("qwen3", "sdpa"), ("llama", "eager")]
-)
+    ("family", "attention"),
+    [
+        ("llama", "sdpa"), ("qwen3", "sdpa"), ("llama", "eager"), ("granite", "sdpa"),
+        ("granite", "eager"), ("olmo2", "sdpa"), ("olmo2", "eager"), ("phi3", "sdpa"),
+        ("phi3", "eager"), ("smollm3", "sdpa"), ("smollm3", "eager"),
+    ],
+)  # fmt: skip
 def test_a_compiled_block_saves_what_is_written_down(family: str, attention: str) -> None:
-    config = {"model_type": family, **SMALL, "num_key_value_heads": 2, "head_dim": 24}
+    config = {"model_type": family, **SMALL, **TOKENS, "num_key_value_heads": 2, "head_dim": 24}
     work = Workload(batch=2, seq_len=40, compiled=True, attention=attention)
     counted = saved_bytes(config, work, compiled=True) - shared_bytes(config, work)
     said = work.tokens * sum(saved_per_token(shape_of(config), work).values())
