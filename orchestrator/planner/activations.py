@@ -48,19 +48,26 @@ def block_bytes(shape: ModelShape, work: Workload, *, processors: int = 132) -> 
     kept = _kept(saved, shape, work)
     again = sum(size for name, size in saved.items() if name not in kept)
     mlp = sum(size for name, size in (saved | kept).items() if name in _MLP)
+    adding = _adding(saved, shape, work)
+    gradients = work.width * shape.hidden * (2 if "down_proj" in work.adapted else 1)
+    working = _after_norm("norm2", _mlp_backward(shape, work), saved, shape, work)
+    if work.checkpointing != "off" and adding:  # it comes again, with gradients there
+        working = max(working, adding + gradients)
     return BlockBytes(
         kept=work.tokens * sum(kept.values()),
         again=work.tokens * again if work.checkpointing != "off" else 0.0,
         mlp=work.tokens * mlp,
-        working=work.tokens * _mlp_backward(shape, work),
-        attention=_attention_backward(shape, work, processors=processors),
-        forward=work.tokens * max(3 * work.width * shape.hidden, _scores(shape, work) - mlp),
+        working=work.tokens * working,
+        attention=work.tokens
+        * _after_norm("norm1", _attention_backward(shape, work, processors), saved, shape, work),
+        forward=work.tokens
+        * max(3 * work.width * shape.hidden, _scores(shape, work) - mlp, adding),
     )
 
 
 _MLP = frozenset(
     {
-        "norm2.fp32", "norm2.scaled", "norm2.out", "mlp.input", "gate", "silu", "up", "gate_up",
+        "norm2.fp32", "norm2.scaled", "norm2.out", "norm2.before", "mlp.input", "gate", "silu", "up", "gate_up",
         "product", "down", "router",
     }
 )  # fmt: skip
@@ -84,7 +91,7 @@ def saved_per_token(shape: ModelShape, work: Workload) -> Tensors:
     )  # fmt: skip
     kept = {name: size for name, size in eager.items() if not name.endswith(dropped)}
     # Norms and the activation are computed again from what goes in; residuals too.
-    after = {"norm1b.before": width, "norm2b.before": width, "mlp.input": width}
+    after = {"norm1.before": width, "norm2.before": width, "mlp.input": width}
     extra = {"input": width} | (after if shape.norms_after else {"attention.residual": width})
     if work.all_scores:  # what goes into softmax, its maxima and sums, and what comes out
         extra["scores"] = 2 * _scores(shape, work) + 8.0 * shape.heads
@@ -111,7 +118,8 @@ def _eager(shape: ModelShape, work: Workload) -> Iterator[tuple[str, float]]:
     yield from _head_norms(shape, work)
     yield from _attention(shape, work)
     if shape.norms == 4 or shape.norms_after:
-        yield from _norm("norm1b", hidden, shape, work, out=False)
+        name = "norm1" if shape.norms_after else "norm1b"
+        yield from _norm(name, hidden, shape, work, out=False)
     yield from _going_in("norm2", "mlp.input", shape, work, *shape.into_mlp)
     wide = shape.intermediate * max(shape.experts_per_token, 1)
     if shape.experts:
@@ -123,7 +131,8 @@ def _eager(shape: ModelShape, work: Workload) -> Iterator[tuple[str, float]]:
     if _feeds(work, "down_proj"):
         yield "product", float(width * wide)
     if shape.norms == 4 or shape.norms_after:
-        yield from _norm("norm2b", hidden, shape, work, out=False)
+        name = "norm2" if shape.norms_after else "norm2b"
+        yield from _norm(name, hidden, shape, work, out=False)
     for name in work.adapted:
         yield f"{name}.low", float(width * work.rank)
         if work.dropout:  # what is left of the input, and a byte a number that says which
@@ -260,16 +269,43 @@ def _scores(shape: ModelShape, work: Workload) -> float:
     return float(work.width * shape.heads * work.seq_len) if work.all_scores else 0.0
 
 
-def _attention_backward(shape: ModelShape, work: Workload, *, processors: int) -> float:
-    """Return the same for attention, in bytes: its gradients and the sums of those of the queries.
+def _adding(saved: Tensors, shape: ModelShape, work: Workload) -> float:
+    """Return the bytes per token beside what is saved, while an adapter's part is added.
+
+    Where gate and up are one product: that, the adapter's, that one scaled, and the residual; less
+    what is saved later. Elsewhere it is less than others need.
+    """
+    if "gate_up_proj" not in work.adapted or work.compiled:
+        return 0.0
+    later = sum(saved.get(name, 0.0) for name in ("gate_up", "silu", "product"))
+    return work.width * (6.0 * shape.intermediate + shape.hidden) - later
+
+
+def _after_norm(
+    name: str, height: float, saved: Tensors, shape: ModelShape, work: Workload
+) -> float:
+    """Return ``height`` in bytes per token, or that of a norm whose backward comes first (OLMo 2).
+
+    The gradient, and five numbers in fp32 for each: of what is normed, and four in the square's
+    backward. What the norm had saved is gone by then in part, and later all of it.
+    """
+    if not shape.norms_after or work.compiled:
+        return height
+    scaled = saved.get(f"{name}.scaled", 0.0)
+    first = (20.0 + work.width) * shape.hidden - scaled
+    return max(first, height - scaled - saved[f"{name}.fp32"])
+
+
+def _attention_backward(shape: ModelShape, work: Workload, processors: int) -> float:
+    """Return the same for attention: its gradients and the sums of those of the queries.
 
     Flash attention adds up the gradient of the queries in fp32; to be deterministic each of
     several groups of processors has a sum of its own (PyTorch, flash_api.cpp, mha_bwd).
     """
     if work.all_scores:
-        return work.tokens * _scores_backward(shape, work)
+        return _scores_backward(shape, work)
     if work.masked:
-        return work.tokens * _masked_backward(shape, work)
+        return _masked_backward(shape, work)
     width = work.width
     gradients = width * (shape.hidden + 2 * shape.query_width + 2 * shape.kv_width)
     if shape.kv_heads < shape.heads:
@@ -280,7 +316,7 @@ def _attention_backward(shape: ModelShape, work: Workload, *, processors: int) -
     # saved is gone.
     gone = 2 * width * (shape.query_width + shape.kv_width)
     norms = 16.0 * shape.query_width + 2 * width * shape.hidden - gone if shape.qk_norm else 0.0
-    return work.tokens * max(gradients + sums, norms)
+    return max(gradients + sums, norms)
 
 
 # The memory-efficient kernel adds keys' and values' gradients up in fp32 too, if heads are wider

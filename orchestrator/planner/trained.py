@@ -99,8 +99,8 @@ def _experts(shape: ModelShape) -> Iterator[tuple[str, str, int]]:
 
 def _norms(shape: ModelShape) -> Iterator[tuple[str, str]]:
     if shape.norms_after:
-        yield "post_attention_layernorm", "norm1b"
-        yield "post_feedforward_layernorm", "norm2b"
+        yield "post_attention_layernorm", "norm1"
+        yield "post_feedforward_layernorm", "norm2"
         return
     yield "input_layernorm", "norm1"
     if shape.norms == 2:

@@ -149,8 +149,11 @@ def test_a_block_saves_what_is_written_down(family: str, attention: str, width: 
         ("phi3", True, {}),
         ("phi3", False, {"sliding_window": 16}),
         ("phi3", False, {"sliding_window": 16, "num_key_value_heads": 6}),
-        ("smollm3", False, {"sliding_window": 16, "use_sliding_window": True,
-                            "no_rope_layer_interval": 3}),
+        (
+            "smollm3",
+            False,
+            {"sliding_window": 16, "use_sliding_window": True, "no_rope_layer_interval": 3},
+        ),
     ],
 )
 def test_a_block_whose_attention_has_a_mask_keeps_it(
