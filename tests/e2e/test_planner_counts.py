@@ -18,9 +18,9 @@ from torch.autograd.graph import saved_tensors_hooks  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
-from orchestrator.planner.activations import saved_per_token  # noqa: E402
 from orchestrator.planner.families import FAMILIES, shape_of  # noqa: E402
 from orchestrator.planner.moments import moments  # noqa: E402
+from orchestrator.planner.tensors import saved_per_token  # noqa: E402
 from orchestrator.planner.trained import block_parameters  # noqa: E402
 from orchestrator.planner.workload import Workload, workload  # noqa: E402
 from orchestrator.spec.train import TrainSpec  # noqa: E402
@@ -160,7 +160,8 @@ def test_a_block_whose_attention_has_a_mask_keeps_it(
     family: str, several: bool, changes: dict[str, Any]
 ) -> None:
     config = {
-        "model_type": family, **SMALL, **TOKENS, "num_key_value_heads": 2, "head_dim": 24, **changes,
+        "model_type": family, **SMALL, **TOKENS, "num_key_value_heads": 2, "head_dim": 24,
+        **changes,
     }  # fmt: skip
     work = Workload(batch=2, seq_len=40, masked=1.0, several_masks=several)
     counted = saved_bytes(config, work) - shared_bytes(config, work)
@@ -223,6 +224,14 @@ TIED: dict[str, Any] = {
 }  # fmt: skip
 _AC = "activation_checkpointing"
 NARROW: dict[str, Any] = {**LLAMA, "vocab_size": 300}
+_SMALL_WORDS: dict[str, Any] = {**NARROW, **TOKENS}
+GRANITE: dict[str, Any] = {
+    **_SMALL_WORDS, "model_type": "granite", "residual_multiplier": 0.22, "logits_scaling": 8.0,
+    "embedding_multiplier": 12.0,
+}  # fmt: skip
+OLMO: dict[str, Any] = {**_SMALL_WORDS, "model_type": "olmo2"}
+PHI: dict[str, Any] = {**_SMALL_WORDS, "model_type": "phi3"}
+SMOL: dict[str, Any] = {**_SMALL_WORDS, "model_type": "smollm3", "tie_word_embeddings": False}
 # Configuration, ranks, tokens of a sequence, sequences, micro-batches, keys of `train`.
 STEPS: list[tuple[dict[str, Any], int, int, int, int, dict[str, Any]]] = [
     (LLAMA, 2, 1024, 4, 1, {}),
@@ -259,6 +268,15 @@ STEPS: list[tuple[dict[str, Any], int, int, int, int, dict[str, Any]]] = [
     ({**LLAMA, "vocab_size": 300}, 2, 1024, 4, 1, {_AC: "selective"}),
     (LLAMA, 2, 1024, 4, 1, {"loss_chunks": 8}),
     (TIED, 2, 1024, 4, 1, {"loss_chunks": 8, _AC: "full"}),
+    *[
+        (config, 2, 1024, 4, 1, keys)
+        for config in (GRANITE, OLMO, PHI, SMOL)
+        for keys in ({}, {_AC: "full"}, {_AC: "selective"}, {_AC: "full", "lora": {"rank": 16}})
+    ],
+    ({**GRANITE, "vocab_size": 8000}, 2, 1024, 4, 1, {}),
+    (OLMO, 2, 1024, 2, 1, {"precision": "fp32"}),
+    (PHI, 2, 1024, 4, 1, {"lora": {"rank": 16}}),
+    ({**PHI, "sliding_window": 256}, 2, 1024, 2, 1, {}),
 ]  # fmt: skip
 
 

@@ -10,7 +10,6 @@ import pytest
 from orchestrator.checkpoint.interval import daly_s
 from orchestrator.errors import SpecError
 from orchestrator.planner import forecast, lines
-from orchestrator.planner.activations import saved_per_token
 from orchestrator.planner.families import FAMILIES, shape_of
 from orchestrator.planner.forecast import Forecast
 from orchestrator.planner.gpus import GIB, GPUS, Gpu, find
@@ -19,6 +18,7 @@ from orchestrator.planner.memory import memory
 from orchestrator.planner.saves import saves
 from orchestrator.planner.shape import ModelShape
 from orchestrator.planner.speed import network, speed
+from orchestrator.planner.tensors import saved_per_token
 from orchestrator.planner.workload import Workload, workload
 from orchestrator.profile import FabricProfile
 from orchestrator.spec.train import CheckpointSpec, TrainSpec, rows_at_once
