@@ -40,6 +40,13 @@ class Outlook:
     unknown: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether it is known that the job, as it is asked for, cannot run."""
+        return self.accepted is False or (
+            self.forecast is not None and self.forecast.asked.fits is False
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON's types."""
         known = self.forecast.to_json() if self.forecast else _NOTHING

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,15 +44,25 @@ def of(sight: Sight, action: Action, *, whole: bool = False) -> Status:
         sight,
         action,
         attempts=_attempts(sight, metrics=lines, thorough=whole),
-        metrics={
-            key: value for key, item in newest.items() if (value := facts.number(item)) is not None
-        },
+        metrics=_numbers(newest),
         told=_told(events),
         submitted_at=times[0] if times else None,
         books=Books(metrics=lines, saves=store.read_lines(layout.saves)) if whole else None,
         environment_changes=facts.environment_changes(layout) if whole else (),
         bandwidth=facts.bandwidth(layout) if whole else None,
+        validation=_validation(lines) if whole else None,
     )
+
+
+def _numbers(told: Mapping[str, Any]) -> dict[str, float]:
+    return {key: value for key, item in told.items() if (value := facts.number(item)) is not None}
+
+
+def _validation(lines: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
+    """Return the newest validation; a script of one's own may log anything as `eval`."""
+    told = (line.get("eval") for line in reversed(lines))
+    numbers = (_numbers(found) for found in told if isinstance(found, Mapping))
+    return next((found for found in numbers if found.keys() >= {"step", "loss"}), None)
 
 
 def _told(events: Iterable[Mapping[str, Any]]) -> dict[int, Told]:

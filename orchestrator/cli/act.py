@@ -69,14 +69,14 @@ def watch_command(
     if not once:
         known: Known = {}
         choose = partial(chosen_runs, run, runs, told=told, known=known)
-        watch.loop(choose, every_s=every_s, show=Printer().show)
+        watch.loop(choose, every_s=every_s, show=Printer(f"no runs in {runs}").show)
         return
     outcomes = watch.settled(chosen_runs(run, runs, told=told))
     if as_json:
         items = [(status.of(o.sight, o.action), o.note) for o in outcomes]
         echo_json([{**item.to_json(), "note": note} for item, note in items])
         return
-    Printer().show(outcomes)
+    Printer(f"no runs in {runs}").show(outcomes)
 
 
 @main.command("cancel")

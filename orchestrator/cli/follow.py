@@ -18,17 +18,20 @@ _MANY = 20
 
 
 class Printer:
-    """Prints a line whenever a run has got on.
+    """Prints a line whenever a run has got on, and ``none`` where there are no runs at all.
 
     Attributes:
         last: The line that was printed last for each run, without its clock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, none: str = "") -> None:
         self.last: dict[str, str] = {}
+        self._none = none
 
     def show(self, outcomes: list[Outcome]) -> bool:
         """Print what is new; return whether all runs are over."""
+        if not outcomes and self._none:
+            click.echo(self._none, err=True)
         for outcome in outcomes:
             self._once(outcome.sight.layout.name, _line(outcome, many=len(outcomes) > _MANY))
             if outcome.note or isinstance(outcome.action, Restart):

@@ -1,5 +1,6 @@
 """`fsdpq plan`."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import wrap
@@ -40,14 +41,17 @@ def plan_command(
 
     Memory of a GPU, the fewest nodes that will do, time of a step, checkpoints, and whether Slurm
     would take the job. Torch is not needed. What is said of memory is computed from what the
-    trainer does; what is said of speed comes from measurements of others and may be far off.
+    trainer does; what is said of speed comes from measurements of others and may be far off. The
+    exit code is 1 where the job does not fit or Slurm would refuse it.
     """
     found = outlook(job, runs=runs, site=site, overrides=overrides, nodes=nodes, gpu=gpu)
     if as_json:
         echo_json(found.to_json())
-        return
-    for line in _text(found):
-        click.echo(line)
+    else:
+        for line in _text(found):
+            click.echo(line)
+    if found.hopeless:
+        sys.exit(1)
 
 
 def _text(found: Outlook) -> Iterator[str]:

@@ -58,6 +58,7 @@ class Status:
     spread: str | None = None
     bandwidth: Record | None = None
     network: Network | None = None
+    validation: dict[str, float] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON's types."""
@@ -84,6 +85,7 @@ def status(
     books: Books | None = None,
     environment_changes: tuple[Change, ...] = (),
     bandwidth: Record | None = None,
+    validation: dict[str, float] | None = None,
 ) -> Status:
     """Return the status of a run.
 
@@ -97,6 +99,7 @@ def status(
         books: What it wrote down, for the ledger; None leaves the ledger out.
         environment_changes: What differed between attempts in what they ran with.
         bandwidth: What was measured last before the workers started.
+        validation: Its newest, with `step` and `loss`; None where there is none.
     """
     attempts = ended(attempts, told)
     newest = attempts[-1] if attempts else None
@@ -129,6 +132,7 @@ def status(
         network=newest.network if newest else None,
         bad_nodes=tuple(bad_nodes(sight.past.suspicions, sight.policy, now=sight.seen.now)),
         spread=_spread(newest, sight.plan) if newest else None,
+        validation=validation,
     )
 
 

@@ -1,7 +1,8 @@
 """A run's status as text. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from orchestrator.judging.nodes import describe
 from orchestrator.report import bandwidth
@@ -45,30 +46,43 @@ def network(item: Status) -> list[str]:
 
 def details(item: Status) -> str:
     """Return all there is to say about one run."""
-    rows = [("ATTEMPT", "JOB", "RESTART", "STATE", "STEPS", "LOST", "QUEUED", "NODES", "CAUSE")]
-    for row in item.attempts:
-        rows.append(
-            (
-                str(row["attempt"]),
-                row["job_id"],
-                str(row["restart"]),
-                row["state"],
-                _steps(row["first_step"], row["last_step"]),
-                _text(row["steps_lost"]),
-                _text(row["queued_s"], ".0f") + (" s" if row["queued_s"] is not None else ""),
-                row["nodes"],
-                row["cause"] or "",
-            )
-        )
     lines = [
         overview([replace(item, network=None)]),
         "",
-        columns(rows),
+        columns(_attempts(item)),
+        *_validation(item),
         *_reasons(item),
         *ledger_lines(item),
+        *_remarks(item),
     ]
-    for step, reason in item.quarantined:
-        lines.append(f"quarantined: checkpoint of step {step}: {reason}")
+    return "\n".join(lines)
+
+
+def _attempts(item: Status) -> list[tuple[str, ...]]:
+    head = ("ATTEMPT", "JOB", "RESTART", "STATE", "STEPS", "LOST", "QUEUED", "NODES", "CAUSE")
+    return [head, *(_attempt(row) for row in item.attempts)]
+
+
+def _attempt(row: Mapping[str, Any]) -> tuple[str, ...]:
+    queued = row["queued_s"]
+    return (
+        str(row["attempt"]),
+        row["job_id"],
+        str(row["restart"]),
+        row["state"],
+        _steps(row["first_step"], row["last_step"]),
+        _text(row["steps_lost"]),
+        "-" if queued is None else f"{queued:.0f} s",
+        row["nodes"],
+        row["cause"] or "",
+    )
+
+
+def _remarks(item: Status) -> list[str]:
+    """Return what is out of the ordinary, a line each."""
+    lines = [
+        f"quarantined: checkpoint of step {step}: {reason}" for step, reason in item.quarantined
+    ]
     lines += [str(change) for change in item.environment_changes]
     if item.bad_nodes:
         lines.append(f"left out: {describe(item.bad_nodes)}")
@@ -76,16 +90,15 @@ def details(item: Status) -> str:
         lines.append(f"attempt {item.attempt} {item.spread}")
     if item.bandwidth is not None:
         lines += bandwidth.lines(item.bandwidth)
-    lines += network(item)
-    if item.hang is not None:
-        lines.append(f"hangs: {item.hang}")
-    if item.straggler is not None:
-        lines.append(f"slow: {item.straggler}")
-    if item.error is not None:
-        lines.append(
-            f"rank {item.error['rank']} on {item.error['node']}: {item.error['exception']}"
-        )
-    return "\n".join(lines)
+    return [*lines, *network(item), *_faults(item)]
+
+
+def _faults(item: Status) -> list[str]:
+    told = {"hangs": item.hang, "slow": item.straggler}
+    lines = [f"{what}: {why}" for what, why in told.items() if why is not None]
+    if (error := item.error) is not None:
+        lines.append(f"rank {error['rank']} on {error['node']}: {error['exception']}")
+    return lines
 
 
 def _steps(first: int | None, last: int | None) -> str:
@@ -93,6 +106,11 @@ def _steps(first: int | None, last: int | None) -> str:
         return "-"
     done = last is None or first is None or last >= first
     return f"{_text(first)}..{_text(last)}" if done else "none"
+
+
+def _validation(item: Status) -> list[str]:
+    found = item.validation
+    return [f"validation at step {found['step']}: loss {found['loss']:.4f}"] if found else []
 
 
 def _reasons(item: Status) -> list[str]:

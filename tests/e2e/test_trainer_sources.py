@@ -91,7 +91,7 @@ def refused(job: Job, attempt: int, path: Path) -> None:
     path.write_text(before[:-1] + "!")  # of the same length
     out = job.run(attempt, code=1)
     path.write_text(before)
-    assert f"SpecError: data: {path} has other contents after step" in out
+    assert f"SpecError: train.data: {path} has other contents after step" in out
     assert "samples would be repeated or left out" in out
 
 

@@ -421,4 +421,7 @@ def test_watch_once_over_runs_that_are_over(run: RunLayout) -> None:
 
 def test_watch_without_runs(here: Path) -> None:
     assert as_json("watch", "--once", "--json") == []
-    assert fsdpq("watch").exit_code == 0
+    for words in (["watch"], ["watch", "--once"]):
+        result = fsdpq(*words)
+        assert result.exit_code == 0
+        assert "no runs in" in result.stderr

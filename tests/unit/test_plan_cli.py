@@ -72,9 +72,9 @@ def plan(*args: str | Path) -> Result:
     return result
 
 
-def as_json(*args: str | Path) -> Any:
+def as_json(*args: str | Path, code: int = 0) -> Any:
     result = plan(*args, "--json")
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == code, result.output
     return json.loads(result.stdout)
 
 
@@ -100,6 +100,14 @@ def test_json(job: Path) -> None:
         "accepted": None,
         "said": "there is no sbatch here; ask again on a login node",
     }
+
+
+def test_what_does_not_fit_is_told_to_a_shell(job: Path) -> None:
+    much = ("--set", "train.micro_batch=1024", "--set", "train.global_batch=8192")
+    result = plan(job, *much)
+    assert result.exit_code == 1
+    assert "GiB too much" in result.stdout
+    assert as_json(job, *much, code=1)["fits"] is False
 
 
 def test_what_submit_would_note_is_noted(job: Path) -> None:
@@ -171,7 +179,8 @@ def test_refused_is_not_unanswered(
         raise ActionError(["sbatch", "--test-only", script], returncode=code, stderr=stderr)
 
     slurm(asked)
-    assert as_json(job)["slurm"] == {"accepted": accepted, "said": stderr}
+    data = as_json(job, code=1 if accepted is False else 0)
+    assert data["slurm"] == {"accepted": accepted, "said": stderr}
 
 
 def test_each_of_slurms_errors_has_a_line(job: Path, slurm: Callable[[Asked], None]) -> None:
@@ -198,7 +207,7 @@ def test_without_gpus_saves_are_not_in_the_background(job: Path) -> None:
 def test_what_the_profile_forbids_is_no_mistake_of_the_forecast(job: Path) -> None:
     strict = {**CLUSTER, "account_required": True}
     (job.parent / "here.yaml").write_text(yaml.safe_dump(strict))
-    data = as_json(job)
+    data = as_json(job, code=1)
     assert data["fits"] is True
     assert data["slurm"]["accepted"] is False
     assert "account" in data["slurm"]["said"]

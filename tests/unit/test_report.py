@@ -83,7 +83,7 @@ def test_the_keys_of_a_status_are_the_promised_ones() -> None:
     assert set(data) >= KEYS
     more = {"loss", "tokens_per_s", "quarantined", "error", "goodput", "interval"}
     more |= {"environment_changes", "hang", "straggler", "bad_nodes", "spread"}
-    more |= {"bandwidth", "network"}
+    more |= {"bandwidth", "network", "validation"}
     assert set(data) - KEYS == more
     assert [list(row) for row in data["attempts"]] == [
         [*ROW_KEYS.split(), "started_at", "ended_at", "network", "why", *SECONDS.split()]
@@ -117,6 +117,7 @@ def test_everything_is_null_or_empty_before_the_first_attempt() -> None:
         "spread": None,
         "bandwidth": None,
         "network": None,
+        "validation": None,
     }
 
 

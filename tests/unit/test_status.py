@@ -1,3 +1,5 @@
+"""What a run's files say of it, for its status."""
+
 from __future__ import annotations
 
 import json
@@ -5,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import report
 from orchestrator.answers import status
 from orchestrator.answers.status import last_line
 from orchestrator.decide import Over, Wait
@@ -108,3 +111,24 @@ def test_why_slurm_started_a_job_again_is_read_for_a_single_run(tmp_path: Path) 
     found = [status.of(given_up, over, whole=True)]
     assert found[0].error is None
     assert [row["state"] for row in found[0].attempts] == ["ended", "ended"]
+
+
+def test_the_newest_validation_is_shown(tmp_path: Path) -> None:
+    """A script of one's own may log anything under that name."""
+    run = make_run(tmp_path / "llama", job_name="llama-1")
+    run.attempt(1).root.mkdir()
+    told = [
+        {"step": 10, "loss": 3.5, "perplexity": 33.1},
+        {"step": 20, "loss": 3.25},
+        {"step": 30, "loss": None},
+        "fine",
+        7,
+    ]
+    lines = [{"attempt": 1, "step": step, "eval": value} for step, value in enumerate(told, 1)]
+    run.metrics.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (sight,) = observe.look([(run, store.load_plan(run))], Asked(Answer((job(),))))
+    action = Wait("running", "job 7 is running")
+    assert status.of(sight, action).validation is None  # which reads one line alone
+    found = status.of(sight, action, whole=True)
+    assert found.to_json()["validation"] == {"step": 20, "loss": 3.25}
+    assert "validation at step 20: loss 3.2500" in report.details(found)
