@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from orchestrator.checkpoint.interval import daly_s
-from orchestrator.planner.activations import saved_per_token
 from orchestrator.planner.families import shape_of
 from orchestrator.planner.gpus import GIB
 from orchestrator.planner.memory import memory
 from orchestrator.planner.saves import saves
 from orchestrator.planner.shape import ModelShape
 from orchestrator.planner.speed import network, speed
+from orchestrator.planner.tensors import saved_per_token
 from orchestrator.planner.workload import workload
 from orchestrator.profile import FabricProfile
 from orchestrator.spec.train import CheckpointSpec, rows_at_once

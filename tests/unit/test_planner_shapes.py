@@ -36,6 +36,12 @@ from .models import LLAMA_8B, NDR, gpu
          2_506_172_416),
         ({"model_type": "gemma2"}, 2_614_341_888),
         ({"model_type": "mixtral", "num_key_value_heads": 8}, 46_702_792_704),
+        ({"model_type": "granite", "hidden_size": 2048, "intermediate_size": 8192,
+          "num_hidden_layers": 40, "num_key_value_heads": 8, "vocab_size": 49155,
+          "tie_word_embeddings": True}, 2_533_531_648),
+        ({"model_type": "olmo2", "vocab_size": 100352}, 7_298_617_344),
+        ({"model_type": "phi3"}, 3_821_079_552),
+        ({"model_type": "smollm3"}, 3_075_098_624),
     ],
 )  # fmt: skip
 def test_parameters_of_models_that_exist(config: dict[str, Any], parameters: int) -> None:
@@ -52,8 +58,18 @@ def test_a_mixture_multiplies_with_its_active_experts() -> None:
     [
         ({"model_type": "nonesuch"}, "nonesuch; it knows llama"),
         (
-            {"model_type": "phi3"},
-            "not know the shape of model_type phi3; .* be trained all the same",
+            {"model_type": "phi"},
+            "not know the shape of model_type phi; .* be trained all the same",
+        ),
+        ({"model_type": "phi3", "resid_pdrop": 0.1}, "phi3 without dropout, and resid_pdrop is"),
+        (
+            {
+                "model_type": "smollm3",
+                "use_sliding_window": True,
+                "sliding_window": 9,
+                "no_rope_layer_interval": 0,
+            },
+            "no_rope_layer_interval must be a whole number from 1",
         ),
         ({}, "model_type None"),
         ({**LLAMA_8B, "hidden_size": "wide"}, "hidden_size must be a whole number"),
