@@ -80,6 +80,7 @@ def _telling(sizes: Sizes) -> list[int]:
 def _block(sizes: Sizes, index: int) -> Iterator[Now]:
     """Yield the backward of block ``index``: its MLP, its attention, its gradients."""
     block, group, base = sizes.blocks[index], sizes.state.blocks[index], _around(sizes, index)
+    shape = sizes.shape
     below = sizes.kept[index] + sizes.held_mask
     kept = below + block.again
     yield replace(
@@ -91,7 +92,7 @@ def _block(sizes: Sizes, index: int) -> Iterator[Now]:
     yield replace(
         base,
         name=f"{base.name}, attention",
-        own=base.own + _of_mlp(sizes, index, "gate_proj", "up_proj", "down_proj", "router"),
+        own=base.own + _of_mlp(sizes, index, *shape.into_mlp, "down_proj", "router"),
         activations=kept - block.mlp + block.attention,
     )
     yield replace(

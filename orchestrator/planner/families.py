@@ -1,74 +1,21 @@
 """From a Hugging Face configuration to the shape of its model. Pure.
 
-What a configuration leaves out has the value that transformers 5 gives it.
+What a configuration leaves out has the value that transformers 5 gives it (`defaults`).
 """
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from types import MappingProxyType
-from typing import Any
 
 from orchestrator.errors import SpecError
+from orchestrator.planner.defaults import DEFAULTS, Config
 from orchestrator.planner.shape import ModelShape
-
-Config = Mapping[str, Any]
 
 # Far more than any model has.
 _MOST, _MOST_LAYERS = 10**8, 10**4
 
-_LLAMA: Config = {
-    "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
-    "num_attention_heads": 32, "vocab_size": 32000,
-}  # fmt: skip
-_QWEN: Config = {
-    **_LLAMA, "intermediate_size": 22016, "vocab_size": 151936, "num_key_value_heads": 32,
-    "sliding_window": 4096,
-}  # fmt: skip
-_GEMMA: Config = {
-    "hidden_size": 3072, "intermediate_size": 24576, "num_hidden_layers": 28,
-    "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 256,
-    "vocab_size": 256000, "tie_word_embeddings": True,
-}  # fmt: skip
-_GEMMA2: Config = {
-    **_GEMMA, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
-    "num_attention_heads": 8, "num_key_value_heads": 4, "sliding_window": 4096,
-}  # fmt: skip
-
-_DEFAULTS: Mapping[str, Config] = MappingProxyType(
-    {
-        "llama": _LLAMA,
-        "mistral": {
-            **_LLAMA,
-            "intermediate_size": 14336,
-            "num_key_value_heads": 8,
-            "sliding_window": 4096,
-        },
-        "qwen2": _QWEN,
-        "qwen3": {**_QWEN, "head_dim": 128},
-        "gemma": _GEMMA,
-        "gemma2": _GEMMA2,
-        "gemma3_text": {**_GEMMA2, "vocab_size": 262208},
-        "mixtral": {
-            **_LLAMA,
-            "intermediate_size": 14336,
-            "num_key_value_heads": 8,
-            "num_experts": 8,
-            "num_experts_per_tok": 2,
-        },
-        "qwen3_moe": {
-            **_QWEN,
-            "hidden_size": 2048,
-            "num_hidden_layers": 24,
-            "num_key_value_heads": 4,
-            "moe_intermediate_size": 768,
-            "num_experts": 128,
-            "num_experts_per_tok": 8,
-        },
-    }
-)
-FAMILIES = tuple(_DEFAULTS)
+FAMILIES = tuple(DEFAULTS)
 # Families that are called almost like one that is known here.
-_ALIKE = ("ministral", "qwen")
+_ALIKE = ("ministral", "mllama", "olmo", "phi", "pixtral", "qwen", "smolvlm")
 
 
 def near_family(name: str) -> str | None:
@@ -93,54 +40,59 @@ def shape_of(config: Config) -> ModelShape:
     """
     family = str(config.get("model_type"))
     text = config.get("text_config")
-    if family not in _DEFAULTS and isinstance(text, Mapping):  # several modalities: their text part
+    if family not in DEFAULTS and isinstance(text, Mapping):  # several modalities: their text part
         config, family = text, str(text.get("model_type"))
     if near := near_family(family):
         raise SpecError(f"model: model_type {family}: did you mean {near}?")
-    if family not in _DEFAULTS:
+    if family not in DEFAULTS:
         raise SpecError(
             f"model: fsdpq plan does not know the shape of model_type {family}; it knows"
             f" {', '.join(FAMILIES)}. It may well be trained all the same: run some steps"
             " on one node and look at peak_reserved_gib in metrics.jsonl"
         )
-    none = ("sliding_window",)  # null there is a value of its own
+    none = ("sliding_window", "num_key_value_heads")  # null there is a value of its own
     given = {key: value for key, value in config.items() if value is not None or key in none}
     if "num_local_experts" in given:  # transformers writes either name
         given.setdefault("num_experts", given["num_local_experts"])
-    merged = {**_DEFAULTS[family], **given}
-    # A configuration that gives its heads and not those of keys has as many of both.
-    if "num_attention_heads" in given and family == "llama":
-        merged.setdefault("num_key_value_heads", given["num_attention_heads"])
+    merged = {**DEFAULTS[family], **given}
     return _shape(family, merged)
 
 
 def _shape(family: str, config: Config) -> ModelShape:
+    if config.get("resid_pdrop") and family == "phi3":
+        raise SpecError("model: fsdpq plan knows phi3 without dropout, and resid_pdrop is not 0")
     heads = _size(config, "num_attention_heads")
     hidden = _size(config, "hidden_size")
-    gemma = family.startswith("gemma")
-    bias = bool(config.get("attention_bias", False)) and family not in ("mistral", "mixtral")
+    gemma, olmo = family.startswith("gemma"), family == "olmo2"
+    bias = bool(config.get("attention_bias", False)) and family not in _PLAIN
     return ModelShape(
         family=family,
         hidden=hidden,
         intermediate=_intermediate(family, config),
         layers=_size(config, "num_hidden_layers"),
         heads=heads,
-        kv_heads=_size(config, "num_key_value_heads") if "num_key_value_heads" in config else heads,
+        kv_heads=_kv_heads(config, heads),
         head_dim=_head_dim(config, hidden, heads),
         vocab=_size(config, "vocab_size"),
         tied=bool(config.get("tie_word_embeddings", False)),
         qkv_bias=bias or family == "qwen2",
         out_bias=bias and family != "qwen2",
-        mlp_bias=family == "llama" and bool(config.get("mlp_bias", False)),
+        mlp_bias=family in _MLP_BIAS and bool(config.get("mlp_bias", False)),
         norms=4 if family in ("gemma2", "gemma3_text") else 2,
-        qk_norm=family in ("qwen3", "qwen3_moe", "gemma3_text"),
-        fp32_norm=gemma,
+        norms_after=olmo,
+        qk_norm=family in ("qwen3", "qwen3_moe", "gemma3_text", "olmo2"),
+        across_heads=olmo,
+        fp32_norm=gemma or olmo,
+        fused=family == "phi3",
         softcap=family == "gemma2" and config.get("attn_logit_softcapping", 50.0) is not None,
         **_experts(family, config),
         **_windows(family, config),
     )
 
 
+# Families that never have biases, and those that may have them in the MLP.
+_PLAIN = ("mistral", "mixtral", "phi3")
+_MLP_BIAS = ("llama", "granite", "smollm3")
 # How transformers 5 lays blocks with a window out: by default every so many see all tokens.
 _PATTERN = {"gemma2": 2, "gemma3_text": 6}
 
@@ -161,9 +113,18 @@ def _windows(family: str, config: Config) -> dict[str, int]:
         windowed = max(
             layers - _size({"max_window_layers": 28, **config}, "max_window_layers", least=0), 0
         )
+    elif family == "smollm3":
+        windowed = _unrotated(config, layers) if config.get("use_sliding_window") else 0
     else:
-        windowed = layers if family in ("mistral", "mixtral", "qwen3_moe") else 0
+        windowed = layers if family in ("mistral", "mixtral", "qwen3_moe", "phi3") else 0
     return {"windowed": windowed, "window": window}
+
+
+def _unrotated(config: Config, layers: int) -> int:
+    """Return how many blocks have no rotary embedding (SmolLM3): with windows, it is those."""
+    if isinstance(rotated := config.get("no_rope_layers"), list | tuple):
+        return sum(not one for one in rotated[:layers])
+    return layers // _size({"no_rope_layer_interval": 4, **config}, "no_rope_layer_interval")
 
 
 def _intermediate(family: str, config: Config) -> int:
@@ -179,6 +140,12 @@ def _experts(family: str, config: Config) -> dict[str, int]:
         "experts": _size(config, "num_experts"),
         "experts_per_token": _size(config, "num_experts_per_tok"),
     }
+
+
+def _kv_heads(config: Config, heads: int) -> int:
+    """Return how many heads keys have: as many as queries where nothing is said, or null."""
+    said = config.get("num_key_value_heads") is not None
+    return _size(config, "num_key_value_heads") if said else heads
 
 
 def _head_dim(config: Config, hidden: int, heads: int) -> int:

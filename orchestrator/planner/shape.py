@@ -16,12 +16,15 @@ class ModelShape:
         out_bias: Whether the projection out of attention has one.
         mlp_bias: Whether those of the MLP have them.
         norms: RMS norms of a block over the hidden width.
-        qk_norm: Whether queries and keys are normed by head.
+        norms_after: Whether they follow attention and MLP, rather than go before (OLMo 2).
+        qk_norm: Whether queries and keys are normed.
+        across_heads: Whether all heads of them are normed together, rather than one by one.
         fp32_norm: Whether norms scale in fp32 too (Gemma), which keeps one more fp32 copy.
         experts: How many, 0 for a dense MLP.
         experts_per_token: How many of them a token goes through.
         softcap: Whether attention scores are capped (Gemma 2), which SDPA cannot do.
         windowed: How many blocks see `window` tokens back and no further.
+        fused: Whether one matrix gives queries, keys and values, and one gate and up (Phi-3).
     """
 
     family: str
@@ -37,13 +40,16 @@ class ModelShape:
     out_bias: bool = False
     mlp_bias: bool = False
     norms: int = 2
+    norms_after: bool = False
     qk_norm: bool = False
+    across_heads: bool = False
     fp32_norm: bool = False
     experts: int = 0
     experts_per_token: int = 0
     softcap: bool = False
     windowed: int = 0
     window: int = 0
+    fused: bool = False
 
     @property
     def query_width(self) -> int:
@@ -59,6 +65,13 @@ class ModelShape:
     def projections(self) -> dict[str, tuple[int, int, bool]]:
         """The matrices of a block by Hugging Face's name: width in, width out, bias."""
         hidden, wide = self.hidden, self.intermediate
+        if self.fused:
+            return {
+                "qkv_proj": (hidden, self.query_width + 2 * self.kv_width, self.qkv_bias),
+                "o_proj": (self.query_width, hidden, self.out_bias),
+                "gate_up_proj": (hidden, 2 * wide, self.mlp_bias),
+                "down_proj": (wide, hidden, self.mlp_bias),
+            }
         return {
             "q_proj": (hidden, self.query_width, self.qkv_bias),
             "k_proj": (hidden, self.kv_width, self.qkv_bias),
@@ -70,16 +83,32 @@ class ModelShape:
         }
 
     @property
+    def into_attention(self) -> tuple[str, ...]:
+        """Names of the projections that attention starts with."""
+        return ("qkv_proj",) if self.fused else ("q_proj", "k_proj", "v_proj")
+
+    @property
+    def into_mlp(self) -> tuple[str, ...]:
+        """Names of the projections that the MLP starts with."""
+        return ("gate_up_proj",) if self.fused else ("gate_proj", "up_proj")
+
+    @property
+    def head_norms(self) -> tuple[int, int]:
+        """Widths of the norms of queries and of keys; 0 without."""
+        if not self.qk_norm:
+            return 0, 0
+        one = self.head_dim
+        return (self.query_width, self.kv_width) if self.across_heads else (one, one)
+
+    @property
     def attention_parameters(self) -> int:
         """Parameters of a block's attention."""
-        return self._count("q_proj", "k_proj", "v_proj", "o_proj") + (
-            2 * self.head_dim if self.qk_norm else 0
-        )
+        return self._count(*self.into_attention, "o_proj") + sum(self.head_norms)
 
     @property
     def mlp_parameters(self) -> int:
         """Parameters of a block's MLP, or of all its experts and their router."""
-        one = self._count("gate_proj", "up_proj", "down_proj")
+        one = self._count(*self.into_mlp, "down_proj")
         return self.experts * (one + self.hidden) if self.experts else one
 
     def _count(self, *names: str) -> int:
@@ -110,7 +139,7 @@ class ModelShape:
     def multiplied(self) -> int:
         """Parameters that a token is multiplied with: those of its experts, and the head."""
         idle = (self.experts - self.experts_per_token) if self.experts else 0
-        one = self._count("gate_proj", "up_proj", "down_proj")
+        one = self._count(*self.into_mlp, "down_proj")
         return self.layers * (self.block - idle * one) + self.embedding
 
     def flops_per_token(self, seq_len: int) -> float:

@@ -73,7 +73,7 @@ def parameter_names(shape: ModelShape) -> Iterator[str]:
 def block_parameters(shape: ModelShape) -> Iterator[tuple[str, str, int]]:
     """Yield name within a block, short name and size of each parameter."""
     for name, (fan_in, fan_out, bias) in shape.projections.items():
-        attention = name in ("q_proj", "k_proj", "v_proj", "o_proj")
+        attention = name in (*shape.into_attention, "o_proj")
         if shape.experts and not attention:
             continue
         part = f"{'self_attn' if attention else 'mlp'}.{name}"
@@ -83,8 +83,9 @@ def block_parameters(shape: ModelShape) -> Iterator[tuple[str, str, int]]:
     if shape.experts:
         yield from _experts(shape)
     if shape.qk_norm:
-        yield "self_attn.q_norm.weight", "q_norm", shape.head_dim
-        yield "self_attn.k_norm.weight", "k_norm", shape.head_dim
+        queries, keys = shape.head_norms
+        yield "self_attn.q_norm.weight", "q_norm", queries
+        yield "self_attn.k_norm.weight", "k_norm", keys
     for name, short in _norms(shape):
         yield f"{name}.weight", short, shape.hidden
 
@@ -97,6 +98,10 @@ def _experts(shape: ModelShape) -> Iterator[tuple[str, str, int]]:
 
 
 def _norms(shape: ModelShape) -> Iterator[tuple[str, str]]:
+    if shape.norms_after:
+        yield "post_attention_layernorm", "norm1"
+        yield "post_feedforward_layernorm", "norm2"
+        return
     yield "input_layernorm", "norm1"
     if shape.norms == 2:
         yield "post_attention_layernorm", "norm2"

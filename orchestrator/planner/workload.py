@@ -10,8 +10,6 @@ from orchestrator.spec.train import TrainSpec, mesh_shape, rows_at_once
 Checkpointing = Literal["off", "selective", "full"]
 CHECKPOINTING: tuple[Checkpointing, ...] = ("off", "selective", "full")
 
-_ADAPTED = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
@@ -98,7 +96,7 @@ def workload(spec: TrainSpec, shape: ModelShape, *, world_size: int) -> Workload
     """
     replicate, shard = mesh_shape(spec, world_size)
     tokens = spec.micro_batch * spec.data.seq_len
-    rank, adapted, dropout = _lora(getattr(spec, "lora", None))
+    rank, adapted, dropout = _lora(getattr(spec, "lora", None), tuple(shape.projections))
     masked = _masked(spec, shape)
     return Workload(
         batch=spec.micro_batch,
@@ -139,12 +137,15 @@ def _masked(spec: TrainSpec, shape: ModelShape) -> float:
     return shape.windowed / shape.layers if 0 < shape.window <= spec.data.seq_len else 0.0
 
 
-def _lora(given: Any) -> tuple[int, tuple[str, ...], bool]:
-    """Return rank, targets and dropout of `train.lora`, whatever kind of object holds them."""
+def _lora(given: Any, linear: tuple[str, ...]) -> tuple[int, tuple[str, ...], bool]:
+    """Return rank, targets and dropout of `train.lora`, whatever kind of object holds them.
+
+    Targets are those of ``linear``, the projections of a block, that it names.
+    """
     if given is None:
         return 0, (), False
     asked = given if isinstance(given, Mapping) else vars(given)
-    targets = asked.get("target_modules") or asked.get("targets") or _ADAPTED
+    targets = asked.get("target_modules") or asked.get("targets") or linear
     words = (targets,) if isinstance(targets, str) else tuple(targets)
-    named = tuple(one for one in _ADAPTED if any(word in (one, "all-linear") for word in words))
-    return int(asked.get("rank", 16)), named or _ADAPTED, bool(asked.get("dropout"))
+    named = tuple(one for one in linear if any(word in (one, "all-linear") for word in words))
+    return int(asked.get("rank", 16)), named or linear, bool(asked.get("dropout"))

@@ -55,7 +55,18 @@ _COUNTS = frozenset(
 )
 # Families without a width of heads of their own: it is hidden_size over num_attention_heads.
 _DIVIDED = frozenset(
-    {"gpt2", "granite", "llama", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "starcoder2"}
+    {
+        "gpt2",
+        "granite",
+        "llama",
+        "mistral",
+        "mixtral",
+        "olmo2",
+        "phi3",
+        "qwen2",
+        "smollm3",
+        "starcoder2",
+    }
 )
 
 

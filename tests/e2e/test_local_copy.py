@@ -29,9 +29,9 @@ from orchestrator.trainer.world import World, connect  # noqa: E402
 
 from .ranks import config  # noqa: E402
 from .test_background_saves import assert_sound, job, until  # noqa: E402
-from .test_trainer import MakeJob, make_job, wait_until_gone  # noqa: E402
+from .trainings import MakeJob, wait_until_gone  # noqa: E402
 
-__all__ = ["job", "make_job"]
+__all__ = ["job"]
 
 pytestmark = [
     pytest.mark.e2e,

@@ -18,9 +18,9 @@ from torch.autograd.graph import saved_tensors_hooks  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
-from orchestrator.planner.activations import saved_per_token  # noqa: E402
 from orchestrator.planner.families import FAMILIES, shape_of  # noqa: E402
 from orchestrator.planner.moments import moments  # noqa: E402
+from orchestrator.planner.tensors import saved_per_token  # noqa: E402
 from orchestrator.planner.trained import block_parameters  # noqa: E402
 from orchestrator.planner.workload import Workload, workload  # noqa: E402
 from orchestrator.spec.train import TrainSpec  # noqa: E402
@@ -42,6 +42,10 @@ SMALL: dict[str, Any] = {
 }
 
 
+# Special tokens beyond a small vocabulary are refused, or warned of.
+TOKENS: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+
+
 def on_meta(config: dict[str, Any]) -> Any:
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
@@ -59,12 +63,12 @@ def on_meta(config: dict[str, Any]) -> Any:
     ],
 )  # fmt: skip
 def test_parameters_are_those_of_transformers(family: str, changes: dict[str, Any]) -> None:
-    config = {"model_type": family, **SMALL, **changes}
+    config = {"model_type": family, **SMALL, **TOKENS, **changes}
     if family in ("mixtral", "qwen3_moe"):
         config |= {"moe_intermediate_size": 80, "num_experts": 4, "num_local_experts": 4}
     elif family.startswith("gemma") and "num_key_value_heads" not in changes:
         config["num_key_value_heads"] = 2  # theirs do not divide these heads
-    if family in ("qwen2", "qwen3", "mistral", "mixtral", "qwen3_moe"):
+    if family in ("qwen2", "qwen3", "mistral", "mixtral", "qwen3_moe", "smollm3"):
         config.setdefault("num_key_value_heads", 3)
     model, shape = on_meta(config), shape_of(config)
     assert sum(p.numel() for p in model.parameters()) == shape.parameters
@@ -115,14 +119,18 @@ def saved_bytes(config: dict[str, Any], work: Workload, *, compiled: bool = Fals
 def shared_bytes(config: dict[str, Any], work: Workload) -> int:
     """Return the sines and cosines, which all blocks share."""
     each = work.batch if work.several_masks else 1
-    return 2 * work.width * each * work.seq_len * shape_of(config).head_dim
+    width = 4 if config["model_type"] == "olmo2" else work.width
+    return 2 * width * each * work.seq_len * shape_of(config).head_dim
 
 
 @pytest.mark.parametrize("width", [2, 4])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "gemma"])
+@pytest.mark.parametrize(
+    "family",
+    ["llama", "mistral", "qwen2", "qwen3", "gemma", "granite", "olmo2", "phi3", "smollm3"],
+)
 def test_a_block_saves_what_is_written_down(family: str, attention: str, width: int) -> None:
-    config = {"model_type": family, **SMALL, "num_key_value_heads": 2, "head_dim": 24}
+    config = {"model_type": family, **SMALL, **TOKENS, "num_key_value_heads": 2, "head_dim": 24}
     work = Workload(batch=2, seq_len=40, width=width, attention=attention)
     counted = saved_bytes(config, work) - shared_bytes(config, work)
     said = work.tokens * sum(saved_per_token(shape_of(config), work).values())
@@ -136,13 +144,24 @@ def test_a_block_saves_what_is_written_down(family: str, attention: str, width: 
         ("qwen3", True, {}),
         ("mistral", False, {"sliding_window": 16}),
         ("gemma3_text", False, {"sliding_window": 16, "layer_types": ["sliding_attention"] * 3}),
+        ("granite", True, {}),
+        ("olmo2", True, {}),
+        ("phi3", True, {}),
+        ("phi3", False, {"sliding_window": 16}),
+        ("phi3", False, {"sliding_window": 16, "num_key_value_heads": 6}),
+        (
+            "smollm3",
+            False,
+            {"sliding_window": 16, "use_sliding_window": True, "no_rope_layer_interval": 3},
+        ),
     ],
 )
 def test_a_block_whose_attention_has_a_mask_keeps_it(
     family: str, several: bool, changes: dict[str, Any]
 ) -> None:
     config = {
-        "model_type": family, **SMALL, "num_key_value_heads": 2, "head_dim": 24, **changes,
+        "model_type": family, **SMALL, **TOKENS, "num_key_value_heads": 2, "head_dim": 24,
+        **changes,
     }  # fmt: skip
     work = Workload(batch=2, seq_len=40, masked=1.0, several_masks=several)
     counted = saved_bytes(config, work) - shared_bytes(config, work)
@@ -150,9 +169,13 @@ def test_a_block_whose_attention_has_a_mask_keeps_it(
     assert said == pytest.approx(counted, rel=0.03)
 
 
-@pytest.mark.parametrize("family", ["mistral", "qwen2", "qwen3", "gemma2", "gemma3_text"])
+@pytest.mark.parametrize(
+    "family", ["mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "smollm3"]
+)
 def test_windows_are_those_of_transformers(family: str) -> None:
     config = {"model_type": family, "num_hidden_layers": 30, "use_sliding_window": True}
+    if family in ("phi3", "smollm3"):
+        config["sliding_window"] = 512
     made, shape = AutoConfig.for_model(**config), shape_of(config)
     kinds = getattr(made, "layer_types", None) or ["sliding_attention"] * 30
     assert shape.windowed == sum(kind == "sliding_attention" for kind in kinds)
@@ -160,8 +183,9 @@ def test_windows_are_those_of_transformers(family: str) -> None:
     assert shape_of(made.to_dict()).windowed == shape.windowed
 
 
-def test_a_block_without_a_kernel_for_its_attention_saves_all_scores() -> None:
-    config = {"model_type": "llama", **SMALL, "num_key_value_heads": 2, "head_dim": 24}
+@pytest.mark.parametrize("family", ["llama", "granite", "olmo2", "phi3", "smollm3"])
+def test_a_block_without_a_kernel_for_its_attention_saves_all_scores(family: str) -> None:
+    config = {"model_type": family, **SMALL, **TOKENS, "num_key_value_heads": 2, "head_dim": 24}
     work = Workload(batch=2, seq_len=40, width=4, fused_attention=False)
     counted = saved_bytes(config, work) - shared_bytes(config, work)
     said = work.tokens * sum(saved_per_token(shape_of(config), work).values())
@@ -171,10 +195,15 @@ def test_a_block_without_a_kernel_for_its_attention_saves_all_scores() -> None:
 # Dynamo and Inductor warn of what they do themselves.
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    ("family", "attention"), [("llama", "sdpa"), ("qwen3", "sdpa"), ("llama", "eager")]
-)
+    ("family", "attention"),
+    [
+        ("llama", "sdpa"), ("qwen3", "sdpa"), ("llama", "eager"), ("granite", "sdpa"),
+        ("granite", "eager"), ("olmo2", "sdpa"), ("olmo2", "eager"), ("phi3", "sdpa"),
+        ("phi3", "eager"), ("smollm3", "sdpa"), ("smollm3", "eager"),
+    ],
+)  # fmt: skip
 def test_a_compiled_block_saves_what_is_written_down(family: str, attention: str) -> None:
-    config = {"model_type": family, **SMALL, "num_key_value_heads": 2, "head_dim": 24}
+    config = {"model_type": family, **SMALL, **TOKENS, "num_key_value_heads": 2, "head_dim": 24}
     work = Workload(batch=2, seq_len=40, compiled=True, attention=attention)
     counted = saved_bytes(config, work, compiled=True) - shared_bytes(config, work)
     said = work.tokens * sum(saved_per_token(shape_of(config), work).values())
@@ -195,6 +224,14 @@ TIED: dict[str, Any] = {
 }  # fmt: skip
 _AC = "activation_checkpointing"
 NARROW: dict[str, Any] = {**LLAMA, "vocab_size": 300}
+_SMALL_WORDS: dict[str, Any] = {**NARROW, **TOKENS}
+GRANITE: dict[str, Any] = {
+    **_SMALL_WORDS, "model_type": "granite", "residual_multiplier": 0.22, "logits_scaling": 8.0,
+    "embedding_multiplier": 12.0,
+}  # fmt: skip
+OLMO: dict[str, Any] = {**_SMALL_WORDS, "model_type": "olmo2"}
+PHI: dict[str, Any] = {**_SMALL_WORDS, "model_type": "phi3"}
+SMOL: dict[str, Any] = {**_SMALL_WORDS, "model_type": "smollm3", "tie_word_embeddings": False}
 # Configuration, ranks, tokens of a sequence, sequences, micro-batches, keys of `train`.
 STEPS: list[tuple[dict[str, Any], int, int, int, int, dict[str, Any]]] = [
     (LLAMA, 2, 1024, 4, 1, {}),
@@ -231,6 +268,15 @@ STEPS: list[tuple[dict[str, Any], int, int, int, int, dict[str, Any]]] = [
     ({**LLAMA, "vocab_size": 300}, 2, 1024, 4, 1, {_AC: "selective"}),
     (LLAMA, 2, 1024, 4, 1, {"loss_chunks": 8}),
     (TIED, 2, 1024, 4, 1, {"loss_chunks": 8, _AC: "full"}),
+    *[
+        (config, 2, 1024, 4, 1, keys)
+        for config in (GRANITE, OLMO, PHI, SMOL)
+        for keys in ({}, {_AC: "full"}, {_AC: "selective"}, {_AC: "full", "lora": {"rank": 16}})
+    ],
+    ({**GRANITE, "vocab_size": 8000}, 2, 1024, 4, 1, {}),
+    (OLMO, 2, 1024, 2, 1, {"precision": "fp32"}),
+    (PHI, 2, 1024, 4, 1, {"lora": {"rank": 16}}),
+    ({**PHI, "sliding_window": 256}, 2, 1024, 2, 1, {}),
 ]  # fmt: skip
 
 

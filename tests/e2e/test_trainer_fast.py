@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from orchestrator.checkpoint import list_checkpoints
-from tests.e2e.test_trainer import STEPS, TRAIN, Job, same_curve, wait_until_gone, write_text
+from tests.e2e.trainings import STEPS, TRAIN, Job, same_curve, wait_until_gone, write_text
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

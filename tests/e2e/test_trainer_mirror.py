@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_trainer import ROOT, STEPS, Job
+from tests.e2e.trainings import ROOT, STEPS, Job
 
 for package in ("tensorboard", "wandb"):
     pytest.importorskip(package, reason=f"the package {package} is not installed")

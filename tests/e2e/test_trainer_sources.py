@@ -12,14 +12,12 @@ import pytest
 
 from orchestrator.tokens.index import read_index
 
-from .test_trainer import STEPS, Job, MakeJob, make_job
+from .trainings import STEPS, Job, MakeJob
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 pytestmark = pytest.mark.e2e
-
-__all__ = ["make_job"]
 
 
 def write_lines(path: Path, count: int = 200) -> None:

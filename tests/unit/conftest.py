@@ -15,8 +15,11 @@ from orchestrator.submitting import submission
 from orchestrator.watching import watch
 
 from . import recorded_slurm
+from .batch_shell import World
+from .batch_shell import make as make_world
 from .builders import NOW, make_run
 from .fake_cluster import Cluster
+from .runs import Clock
 
 FOLDER = Path(__file__).parent
 # They test what a process of its own does: signals, the death of a parent.
@@ -62,6 +65,12 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 @pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock in the place of time.monotonic, which stands still until it is moved."""
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> recorded_slurm.Fake:
     """A recorded Slurm on PATH, as seen from an empty folder; single programs can be changed."""
     return recorded_slurm.make(tmp_path, monkeypatch)
@@ -74,3 +83,9 @@ def run(tmp_path: Path) -> RunLayout:
     store.append(layout, "submitting")
     store.append(layout, "submitted", job_id="7")
     return layout
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A run whose scripts run whole, on a cluster that is a few lines of bash."""
+    return make_world(tmp_path, "slurm")

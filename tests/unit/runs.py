@@ -2,14 +2,25 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from orchestrator.rundir.layout import RunLayout
 from orchestrator.runtime import Run
 from orchestrator.runtime.environment import Environment
 from orchestrator.runtime.notices import NoticeBoard
+
+
+class Clock:
+    """Time that passes only when told so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
 
 
 class Threads:

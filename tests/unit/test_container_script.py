@@ -1,6 +1,6 @@
 """The batch shell's and node.sh's part of a container: what goes into it, and how.
 
-The scripts run whole, as in test_batch_script.py; srun passes no variable on but Slurm's own.
+The scripts run whole, as in batch_shell.py; srun passes no variable on but Slurm's own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from .test_batch_script import World, make
+from .batch_shell import World, make
 
 pytestmark = pytest.mark.processes
 HOSTILE = 'it\'s "$HOME" `touch evil` $(touch evil); \\ *\u00e9'

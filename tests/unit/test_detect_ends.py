@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from .polling import until
 from .recorded_slurm import REPOSITORY, Fake, own, wait_for
 
 pytestmark = pytest.mark.processes
@@ -49,6 +50,11 @@ def end(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+def gone(pid: int) -> None:
+    """See that it has ended; whoever reaps it then may take a moment."""
+    until(lambda: not Path(f"/proc/{pid}").exists(), "srun goes on", within_s=60)
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
@@ -58,7 +64,7 @@ def test_a_signal_cancels_the_job(probing: Ended, number: int, code: int) -> Non
     assert probing.returncode == code
     assert "interrupted; no profile was written" in said
     assert Path("scancel.args").read_text().startswith("--name=fsdpq-detect-")
-    assert not Path(f"/proc/{srun()}").exists()
+    gone(srun())
     assert not own().exists()
 
 
@@ -74,7 +80,7 @@ def test_a_second_ctrl_c_does_not_stop_the_cancelling(slurm: Fake, probing: Ende
     probing.communicate(timeout=60)
     assert probing.returncode == 130
     assert Path("scancel.args").read_text().startswith("--name=fsdpq-detect-")
-    assert not Path(f"/proc/{srun()}").exists()
+    gone(srun())
 
 
 def test_kill_9_leaves_a_guard_that_cancels(probing: Ended) -> None:

@@ -96,8 +96,8 @@ def test_every_key_of_train_is_in_the_table(part: type[BaseModel]) -> None:
 
 @pytest.mark.parametrize(
     ("module", "function"),
-    [("steps", "_line"), ("steps", "_evaluate"), ("utilization", "read"), ("saver", "news"),
-     ("pace", "summary"), ("evaluation", "measure")],
+    [("steps", "_line"), ("steps", "_evaluate"), ("steps", "_one"),
+     ("utilization", "read"), ("saver", "news"), ("pace", "summary"), ("evaluation", "measure")],
 )  # fmt: skip
 def test_every_key_of_the_metrics_is_in_the_table(module: str, function: str) -> None:
     tree = ast.parse((ROOT / "orchestrator" / "trainer" / f"{module}.py").read_text())

@@ -13,7 +13,7 @@ import pytest
 from orchestrator import resources
 from orchestrator.nodelist import expand
 
-from .test_batch_script import World, make
+from .batch_shell import World, make
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[2]

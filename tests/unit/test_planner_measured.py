@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator.planner.activations import saved_per_token
 from orchestrator.planner.families import shape_of
 from orchestrator.planner.gpus import Gpu, find
 from orchestrator.planner.memory import memory
 from orchestrator.planner.moments import moments
 from orchestrator.planner.rates import rate
 from orchestrator.planner.speed import network, speed
+from orchestrator.planner.tensors import saved_per_token
 from orchestrator.planner.workload import Workload, workload
 from orchestrator.profile import FabricProfile
 from tests.gpu.planner_cases import CASES, MODELS, Case

@@ -124,3 +124,13 @@ def test_keys_that_are_repeated_for_a_mask_have_a_kernel_in_fp32() -> None:
     assert not work_of("1.1B", 1, 4096, precision="fp32").fused_attention
     packed = {"data": {"packing": "documents"}}
     assert work_of("1.1B", 1, 4096, precision="fp32", **packed).fused_attention
+
+
+def test_adapters_of_fused_projections() -> None:
+    shape = shape_of({"model_type": "phi3"})
+    spec = Case("1.1B", 2, 64, {"lora": {"rank": 4}}).spec(2, Path("text"), tiny=False)
+    work = workload(spec, shape, world_size=2)
+    assert work.adapted == ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
+    hidden, wide = 3072, 8192
+    each = (hidden + 3 * hidden) + 2 * hidden + (hidden + 2 * wide) + (wide + hidden)
+    assert state_of(shape, work).trained == 32 * 4 * each

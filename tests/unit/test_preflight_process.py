@@ -21,7 +21,7 @@ from orchestrator.preflight.children import Output
 from orchestrator.preflight.expected import Expected
 from orchestrator.preflight.smi import HEALTH, IDENTITY, without
 
-from .test_preflight import WELL
+from .gpu_health import WELL
 
 pytestmark = pytest.mark.processes
 REPOSITORY = Path(__file__).parents[2]

@@ -212,6 +212,18 @@ def test_adapters_of_layers_that_are_not_there(here: Path) -> None:
     assert notes(here, lora={"target_modules": ["self_attn.q_proj"]}) == []
 
 
+def test_adapters_of_fused_layers(here: Path) -> None:
+    fused = {"config": {**LLAMA, "model_type": "phi3"}}
+    (note,) = notes(here, model=fused, lora={"target_modules": ["qkv_proj", "q_proj"]})
+    assert note.startswith("train.lora.target_modules: q_proj is no linear layer of a block; there")
+    assert note.endswith("qkv_proj, o_proj, gate_up_proj, down_proj")
+
+
+@pytest.mark.parametrize("name", ["olmo", "phi", "pixtral", "mllama", "smolvlm"])
+def test_families_that_are_called_almost_like_others(here: Path, name: str) -> None:
+    assert notes(here, model={"config": {**LLAMA, "model_type": name}}) == []
+
+
 def test_a_pattern_that_freezes_nothing_of_a_new_model(here: Path) -> None:
     (note,) = notes(here, freeze=["nothing.*", "model.layers.1.*", "lm_head.weight"])
     assert note.startswith("train.freeze: nothing.* is no name of a parameter")

@@ -4,9 +4,7 @@ from pathlib import Path
 
 from orchestrator.runtime.cancelling import CancelMark
 
-from .runs import environment
-from .test_runtime_hangs import Clock
-from .test_runtime_hangs import clock as clock  # the fixture
+from .runs import Clock, environment
 
 
 def test_once_found_it_is_not_forgotten(tmp_path: Path, clock: Clock) -> None:
