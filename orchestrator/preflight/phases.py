@@ -160,21 +160,28 @@ class Tournament:
     def _round(self, number: int, pairs: Pairs, everybody: Meter) -> None:
         """Measure this rank's pair of the round, if it has one."""
         pair = next((pair for pair in pairs if self._place.node in pair), None)
+        local = self._place.local_ranks
+        nodes = pair or (self._place.node,)
+        members = [node * local + i for node in nodes for i in range(local)]
+        # Else each group would be made by all ranks: thousands of them at a few hundred nodes. Who
+        # has no pair makes one too, for torch 2.14 names a group by how many its ranks made before.
+        group = dist.new_group(members, use_local_synchronization=True)
         if pair is None:
             everybody.most(0.0)
-            return
-        local = self._place.local_ranks
-        members = [node * local + i for node in pair for i in range(local)]
-        # Else each group would be made by all ranks: thousands of them at a few hundred nodes.
-        group = dist.new_group(members, use_local_synchronization=True)
+        else:
+            self._pair(number, pair, members[0], group, everybody)
+        dist.destroy_process_group(group)
+
+    def _pair(
+        self, number: int, pair: tuple[int, int], first: int, group: Any, everybody: Meter
+    ) -> None:
         meter = Meter(self._buffers, group)
         call = meter.call("all_reduce", self._size)
         roughly = meter.warm_up(call)
         everybody.most(0.0)  # all pairs start at the same time
         measured = meter.measured("all_reduce", self._size, meter.seconds(call, roughly=roughly))
-        if self._place.rank == members[0]:
+        if self._place.rank == first:
             self._store.set(f"pair {number} {pair[0]}", repr(measured.bus_gbs))
-        dist.destroy_process_group(group)
 
     def _results(self, number: int, pairs: Pairs, names: Sequence[str]) -> list[Pair]:
         return [
