@@ -7,6 +7,7 @@ FsdpqError
   TemplateError         a template asks for a value that the plan does not have
   RunError              the run directory: missing, in the way, unreadable
   CheckpointError       no usable checkpoint, or one that cannot be published
+    UnreadError         one that could not be read, and may be sound
   SchedulerError        a scheduler's command failed; argv, exit code and stderr are kept
     QueryError          the scheduler gave no answer: nothing is known about any job
     SubmitError         the scheduler refused the job: nothing was submitted
@@ -46,6 +47,10 @@ class RunError(FsdpqError):
 
 class CheckpointError(FsdpqError):
     """There is no usable checkpoint, or one could not be published."""
+
+
+class UnreadError(CheckpointError):
+    """A checkpoint could not be read here and now, and may be sound."""
 
 
 class SchedulerError(FsdpqError):

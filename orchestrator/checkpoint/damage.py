@@ -14,7 +14,7 @@ from pathlib import Path
 
 from orchestrator.checkpoint.hashing import HASH_THREADS, sha256_of
 from orchestrator.checkpoint.manifest import FileEntry, Manifest
-from orchestrator.errors import CheckpointError
+from orchestrator.errors import UnreadError
 
 # These say something of the file itself.
 _OF_THE_FILE = frozenset(
@@ -60,10 +60,10 @@ def insist(path: Path, fault: Fault) -> None:
     """Return if the checkpoint at ``path`` may be set aside for ``fault``.
 
     Raises:
-        CheckpointError: It may not, as it could not be read.
+        UnreadError: It may not.
     """
     if fault.unread:
-        raise CheckpointError(
+        raise UnreadError(
             f"{path}: {fault}. It may be sound, so it is not set aside and the run does not"
             " fall back to an older one; see that the nodes can read it, or move it away"
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from orchestrator.checkpoint.damage import Fault, damage, unreadable
 from orchestrator.checkpoint.manifest import read_manifest
 from orchestrator.checkpoint.names import DCP_METADATA, LATEST, parse_scratch, published_step
-from orchestrator.errors import CheckpointError
+from orchestrator.errors import CheckpointError, UnreadError
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def list_checkpoints(directory: Path, *, verify: bool = False) -> list[Checkpoin
     Anything whose name is not exactly `step-<number>` is left out. A missing directory has none.
 
     Raises:
-        CheckpointError: The directory is there and cannot be listed. That is no empty directory:
+        UnreadError: The directory is there and cannot be listed. That is no empty directory:
             a run that took it for one would silently start again at step 0.
     """
     return list(_newest_first(directory, verify))
@@ -74,7 +74,7 @@ def newest_complete(
     """Return the newest complete checkpoint, older than step ``before`` if that is given.
 
     Raises:
-        CheckpointError: The directory is there and cannot be listed.
+        UnreadError: The directory is there and cannot be listed.
     """
     found = _newest_first(directory, verify, before)
     return next((one for one in found if one.complete), None)
@@ -84,7 +84,7 @@ def newest_wanted(directory: Path, *, verify: bool = False) -> Checkpoint | None
     """Return the checkpoint that a resume begins at, or that it ends for: one it could not read.
 
     Raises:
-        CheckpointError: The directory is there and cannot be listed.
+        UnreadError: The directory is there and cannot be listed.
     """
     return wanted(_newest_first(directory, verify))
 
@@ -98,7 +98,7 @@ def has_history(directory: Path) -> bool:
     """Return whether this directory ever held a checkpoint: then a run may not start at step 0.
 
     Raises:
-        CheckpointError: The directory is there and cannot be listed.
+        UnreadError: The directory is there and cannot be listed.
     """
     return any(path.name == LATEST or _was_published(path) for path in _entries(directory))
 
@@ -121,7 +121,7 @@ def _entries(directory: Path) -> list[Path]:
     except OSError as problem:
         if isinstance(problem, FileNotFoundError) and not directory.is_symlink():
             return []
-        raise CheckpointError(
+        raise UnreadError(
             f"{directory}: the checkpoints cannot be listed: {problem.strerror}. Nothing is"
             " started, as that could lose the progress of the run; make the directory readable"
         ) from None

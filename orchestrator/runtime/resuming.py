@@ -28,10 +28,11 @@ from orchestrator.checkpoint import (
 from orchestrator.checkpoint.durable import write_json
 from orchestrator.checkpoint.names import MANIFEST
 from orchestrator.checkpoint.shares import share_of
-from orchestrator.errors import CheckpointError, FsdpqError
+from orchestrator.errors import CheckpointError, FsdpqError, UnreadError
 from orchestrator.runtime.alone import Agreement
 from orchestrator.runtime.environment import Environment
 from orchestrator.runtime.fence import check_fence
+from orchestrator.runtime.patience import never
 from orchestrator.runtime.waiting import VISIBLE_S, wait_for
 
 Verify = Literal["full", "size"]
@@ -65,11 +66,13 @@ class Look:
         verify: Compare the hashes too, or the lengths alone.
         held: What this rank leaves unverified now; on all ranks or on none.
         hint: What is known of hashes already.
+        again: Whether rank 0 looks once more at what could not be read; takes its time to say so.
     """
 
     verify: Verify = "full"
     held: Held | None = None
     hint: Hint = no_hint
+    again: Callable[[UnreadError], bool] = never
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +98,22 @@ def choose(ranks: Agreement, env: Environment, look: Look, *, before: int | None
     if ranks.rank != 0:
         return _follow(ranks, look)
     try:
-        choice = _lead(ranks, env, look, before=before)
+        choice = _patiently(ranks, env, look, before=before)
     except (FsdpqError, OSError) as problem:
         ranks.broadcast(_Message(error=str(problem)))
         raise
     ranks.broadcast(_Message(choice=choice))
     return choice
+
+
+def _patiently(ranks: Agreement, env: Environment, look: Look, *, before: int | None) -> Choice:
+    # Nothing is set aside before all that is wanted has been read, so it can be done once more.
+    while True:
+        try:
+            return _lead(ranks, env, look, before=before)
+        except UnreadError as problem:
+            if not look.again(problem):
+                raise
 
 
 def _lead(ranks: Agreement, env: Environment, look: Look, *, before: int | None) -> Choice:

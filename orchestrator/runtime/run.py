@@ -21,6 +21,7 @@ from orchestrator.runtime.environment import Environment
 from orchestrator.runtime.fence import check_fence
 from orchestrator.runtime.logbook import Logbook
 from orchestrator.runtime.notices import Notice, NoticeBoard
+from orchestrator.runtime.patience import PATIENCE_S, Patience
 from orchestrator.runtime.progress import Progress
 from orchestrator.runtime.pulse import Pulse
 from orchestrator.runtime.quorum import Quorum
@@ -110,6 +111,7 @@ class Run:
         verify: resuming.Verify = "full",
         required: bool = False,
         held: resuming.Held | None = None,
+        patience_s: float = PATIENCE_S,
     ) -> Checkpoint | None:
         """Return the checkpoint to start from, None for a start at step 0. Collective.
 
@@ -121,12 +123,14 @@ class Run:
             required: There must be one. It is so anyway where the run has ever saved.
             held: Says which files this rank has copies of elsewhere; on all ranks or on none. What
                 a rank has is left `unverified` here: whoever loads it compares the hashes.
+            patience_s: For how long what cannot be read is looked at again, unless a notice comes.
 
         Raises:
             CheckpointError: There should be a usable checkpoint and there is none, or the newest
                 cannot be read and may be sound.
         """
-        self._beginning.look = resuming.Look(verify, held)
+        again = Patience(patience_s, hurry=lambda: self.noticed() is not None)
+        self._beginning.look = resuming.Look(verify, held, again=again)
         ranks = self._quorum.met()
         with self.busy(RESUMING):
             self._beginning.end_ahead(wanted=ranks is not None or self.env.rank == 0)

@@ -96,7 +96,7 @@ def test_a_link_to_a_file_system_that_is_away(newest: Path, tmp_path: Path) -> N
     assert inspect(newest, step=2).complete
     (tmp_path / "mounted").rename(tmp_path / "unmounted")
     with pytest.raises(CheckpointError, match="a link to what is not there"):
-        make_run(tmp_path, attempt=2).resume()
+        make_run(tmp_path, attempt=2).resume(patience_s=0)
     (tmp_path / "unmounted").rename(tmp_path / "mounted")
     again = make_run(tmp_path, attempt=3).resume()
     assert again is not None
@@ -136,7 +136,7 @@ def test_where_no_disk_answers_nothing_is_set_aside(
             refuse(patch, "open", newest.parent / f"step-{step}" / name, errno.EIO)
         run = make_run(tmp_path, attempt=2)
         with pytest.raises(CheckpointError, match=r"step-2.*Input/output error.*may be sound"):
-            run.resume()
+            run.resume(patience_s=0)
         assert not run.env.files.status.exists()  # "no_checkpoint" would be final
     again = make_run(tmp_path, attempt=3).resume()
     assert again is not None
@@ -146,7 +146,7 @@ def test_where_no_disk_answers_nothing_is_set_aside(
 def test_the_end_of_such_an_attempt_tells_of_no_older_step(unread: Path, tmp_path: Path) -> None:
     run = make_run(tmp_path, attempt=2)
     with pytest.raises(CheckpointError) as raised:
-        run.resume()
+        run.resume(patience_s=0)
     _report(run, raised.value)
     status = read(run.env.files.status)
     assert (status["outcome"], status["first_step"], status["saved_step"]) == ("failed", 2, 2)
@@ -157,7 +157,7 @@ def test_an_attempt_that_cannot_list_them_says_how_it_ended(tmp_path: Path) -> N
     (tmp_path / "checkpoints").write_text("a file")
     run = make_run(tmp_path)
     with pytest.raises(CheckpointError) as raised:
-        run.resume()
+        run.resume(patience_s=0)
     _report(run, raised.value)
     assert "cannot be listed" in read(run.env.files.status)["reason"]
 
