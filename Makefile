@@ -38,7 +38,7 @@ test: $(VENV)/ready packages  ## Everything but `long`: check, rounds, slurm, e2
 	  echo "LEFT OUT: tests/slurm and those of tests/e2e that start a real Slurm cluster"; \
 	  set -x; $(PYTEST) tests/e2e -n $(E2E_JOBS) --dist worksteal -m "not long"; \
 	fi
-	@echo "LEFT OUT: the tests marked long, some 40 minutes (make long)"
+	@echo "LEFT OUT: the tests marked long, some 20 minutes (make long)"
 
 long: $(VENV)/ready  ## A 135M model, frameworks' scripts, more ends and containers on Slurm, families, compile.
 	FSDPQ_REQUIRE_SLURM=1 $(PYTEST) tests/slurm tests/e2e -m long -n $(E2E_JOBS) --dist worksteal
