@@ -11,6 +11,7 @@ from orchestrator.errors import ActionError, SpecError
 from orchestrator.launchplan import plan as planning
 from orchestrator.launchplan.target import target
 from orchestrator.planner import Forecast, forecast
+from orchestrator.planner.families import UnknownShapeError
 from orchestrator.planner.gpus import NAMES, Gpu, find
 from orchestrator.planner.layouts import Place
 from orchestrator.profile import SiteProfile
@@ -27,7 +28,7 @@ class Outlook:
     """What is known of a job before it runs.
 
     Attributes:
-        forecast: None for a script of the user's own, of which no memory is known.
+        forecast: None for a script of the user's own or a model of a family that is not known.
         accepted: Whether Slurm would take it; None where there is no Slurm to ask.
         slurm: What Slurm said, by lines.
         unknown: What cannot be said, each a sentence.
@@ -126,7 +127,10 @@ def _forecast(
         threads=threads,
         has_gpus=gpu is not None or there is not None,
     )
-    return forecast(spec.train, _config(spec.train), place, nodes=spec.nodes), unknown
+    try:
+        return forecast(spec.train, _config(spec.train), place, nodes=spec.nodes), unknown
+    except UnknownShapeError as problem:
+        return None, [str(problem), *unknown]
 
 
 _OF_SCRIPTS = (

@@ -95,8 +95,8 @@ def checkpoints_command(run: str, runs: Path, verify: bool, as_json: bool) -> No
 def _resume(chosen: Checkpoint | None, *, verify: bool) -> str:
     if chosen is not None and not chosen.complete:
         return (
-            f"a resume would end: step {chosen.step} cannot be read, and may be sound; none older"
-            " is taken in its place"
+            f"a resume would end: step {chosen.step} cannot be read, and may be sound. Mount or"
+            " mend it, or move it out of the directory to go on from an older one"
         )
     if chosen is None:
         return "a resume would end: none of these is of use, and it does not start again at step 0"

@@ -88,6 +88,10 @@ def _why(config: PretrainedConfig, problem: Exception | None) -> str:
         return _PROGRAM
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         return "transformers has no causal language model of this family"
+    text = config.get_text_config()
+    pad, words = (getattr(text, key, None) for key in ("pad_token_id", "vocab_size"))
+    if isinstance(pad, int) and isinstance(words, int) and pad >= words:
+        return f"pad_token_id {pad} is not below vocab_size {words}; set pad_token_id: null"
     return _words(problem)
 
 

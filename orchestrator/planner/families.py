@@ -18,6 +18,10 @@ FAMILIES = tuple(DEFAULTS)
 _ALIKE = ("ministral", "mllama", "olmo", "phi", "pixtral", "qwen", "smolvlm")
 
 
+class UnknownShapeError(SpecError):
+    """The shape of a family is not known here; its models may train all the same."""
+
+
 def near_family(name: str) -> str | None:
     """Return the family that ``name`` is most likely meant to be, None if it may be one of its own.
 
@@ -36,7 +40,8 @@ def shape_of(config: Config) -> ModelShape:
     6738415616
 
     Raises:
-        SpecError: The family is not known here, or a size is no whole number.
+        UnknownShapeError: The family is not known here.
+        SpecError: It is misspelt, or a size is no whole number.
     """
     family = str(config.get("model_type"))
     text = config.get("text_config")
@@ -45,10 +50,10 @@ def shape_of(config: Config) -> ModelShape:
     if near := near_family(family):
         raise SpecError(f"model: model_type {family}: did you mean {near}?")
     if family not in DEFAULTS:
-        raise SpecError(
-            f"model: fsdpq plan does not know the shape of model_type {family}; it knows"
-            f" {', '.join(FAMILIES)}. It may well be trained all the same: run some steps"
-            " on one node and look at peak_reserved_gib in metrics.jsonl"
+        raise UnknownShapeError(
+            f"memory, speed and checkpoints of model_type {family}: fsdpq plan knows the shapes of"
+            f" {', '.join(FAMILIES)}. It may well be trained all the same; run some steps on one"
+            " node and look at peak_reserved_gib in metrics.jsonl"
         )
     none = ("sliding_window", "num_key_value_heads")  # null there is a value of its own
     given = {key: value for key, value in config.items() if value is not None or key in none}

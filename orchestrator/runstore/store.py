@@ -63,8 +63,8 @@ def _put_in_place(draft: Path, layout: RunLayout) -> None:
         return
     raise RunError(
         f"{layout.root}: there is a run of this name already. Look at it with `fsdpq status"
-        f" {layout.name}`, restart it with `fsdpq requeue {layout.name}`, or give this one another"
-        " name with `--set name=...`"
+        f" {layout.name}`, restart it with `fsdpq requeue {layout.name}`, which keeps the job file"
+        " that it was submitted with, or give this one another name with `--set name=...`"
     )
 
 

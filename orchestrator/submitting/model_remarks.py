@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import SpecError
-from orchestrator.planner.families import near_family, shape_of
+from orchestrator.planner.families import shape_of
 from orchestrator.planner.shape import ModelShape
 from orchestrator.planner.trained import parameter_names
 from orchestrator.spec.train import TrainSpec
+from orchestrator.submitting.family_remarks import of_family
 from orchestrator.weightfiles.finding import INDEX, WHOLE, read_header
 
 Config = Mapping[str, Any]
@@ -101,6 +102,7 @@ def of_config(config: Config, train: TrainSpec) -> Iterator[str]:
     """Yield what does not fit in a Hugging Face configuration, or to ``train``. Pure."""
     text = config.get("text_config")
     sizes = text if isinstance(text, Mapping) else config  # of several modalities: the text's
+    yield from of_family(sizes)
     yield from _of_vocabulary(sizes, train)
     yield from _of_positions(sizes, train)
     yield from _of_heads(sizes)
@@ -120,8 +122,6 @@ def _of_keys(config: Config) -> Iterator[str]:
     for key in sorted(_COUNTS & config.keys()):
         if config[key] is not None and type(config[key]) is not int:
             yield f"train.model.config.{key}: {config[key]!r} is no whole number"
-    if meant := near_family(str(config.get("model_type"))):
-        yield f"train.model.config.model_type: is {config['model_type']} meant to be {meant}?"
 
 
 def _of_targets(config: Config, train: TrainSpec) -> Iterator[str]:
@@ -129,12 +129,13 @@ def _of_targets(config: Config, train: TrainSpec) -> Iterator[str]:
     shape = _shape(config)
     if shape is None or train.lora is None or isinstance(train.lora.target_modules, str):
         return
-    for name in train.lora.target_modules:
-        if name.rpartition(".")[2] not in shape.projections:
-            yield (
-                f"train.lora.target_modules: {name} is no linear layer of a block; there are"
-                f" {', '.join(shape.projections)}"
-            )
+    wrong = [n for n in train.lora.target_modules if n.rpartition(".")[2] not in shape.projections]
+    end = " The job would end with that" if len(wrong) == len(train.lora.target_modules) else ""
+    for name in wrong:
+        yield (
+            f"train.lora.target_modules: {name} is no linear layer of a block; there are"
+            f" {', '.join(shape.projections)}{end and '.' + end}"
+        )
 
 
 def _of_frozen(config: Config, train: TrainSpec) -> Iterator[str]:

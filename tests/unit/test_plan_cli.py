@@ -141,6 +141,16 @@ def test_a_script_of_ones_own(job: Path) -> None:
     assert "does not know what it trains" in plan(own).stdout
 
 
+def test_a_family_whose_shape_is_not_known_is_no_mistake(job: Path) -> None:
+    mamba = ("--set", "train.model={config: mamba}")
+    data = as_json(job, *mamba)
+    assert (data["fits"], data["peak_bytes"]) == (None, None)
+    assert data["unknown"][0].startswith("memory, speed and checkpoints of model_type mamba")
+    result = plan(job, *mamba)
+    assert "It may well be trained all the same" in result.stdout
+    assert "Whether Slurm would take it" in result.stdout
+
+
 def test_a_site_that_names_no_gpu(job: Path) -> None:
     text = plan(job, "--site", "local").stdout
     assert "the site local names no GPU; give --gpu, one of A100-40" in text
@@ -220,7 +230,7 @@ def test_what_the_profile_forbids_is_no_mistake_of_the_forecast(job: Path) -> No
         (["--nodes", "3"], 1, "global_batch 64 cannot be shared out"),
         (["--nodes", "0"], 2, "--nodes"),
         (["--set", "train.model={path: nowhere}"], 1, "config.json: there is no such file"),
-        (["--set", "train.model={config: {model_type: nonesuch}}"], 1, "model_type nonesuch"),
+        (["--set", "train.model={config: {model_type: lama}}"], 1, "did you mean llama?"),
         (["--set", "train.mesh={replicate: 3, shard: 2}"], 1, "mesh: 3 replicas"),
         (["--site", "nowhere"], 1, "nowhere"),
     ],

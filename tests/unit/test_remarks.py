@@ -195,7 +195,35 @@ def test_keys_of_other_families_are_none(here: Path, key: str) -> None:
 
 def test_a_mistyped_family(here: Path) -> None:
     (note,) = notes(here, model={"config": {**LLAMA, "model_type": "lama"}})
-    assert note == "train.model.config.model_type: is lama meant to be llama?"
+    assert note.startswith("train.model: is model_type lama meant to be llama? As it is, the job")
+
+
+def test_an_encoder(here: Path) -> None:
+    bert = {**LLAMA, "model_type": "bert"}
+    (note,) = notes(here, model={"config": bert})
+    assert note.startswith("train.model: bert is an encoder")
+    assert "the job would end with that" in note
+    assert notes(here, model={"config": {**bert, "is_decoder": True}}) == []
+    (note,) = notes(here, model={"path": str(model(here, config=bert))})
+    assert note.startswith("train.model: bert is an encoder")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model_type": "phi3", "vocab_size": 256}, "32000, the default of phi3, is not below"),
+        ({"model_type": "smollm3", "vocab_size": 128004}, "the default of smollm3"),
+        (
+            {"vocab_size": 300, "pad_token_id": 300},
+            "300, as it is set, is not below vocab_size 300",
+        ),
+    ],
+)
+def test_a_padding_token_that_is_no_word(here: Path, changes: dict[str, Any], said: str) -> None:
+    (note,) = notes(here, model={"config": {**LLAMA, **changes}})
+    assert said in note
+    changes["pad_token_id"] = None
+    assert notes(here, model={"config": {**LLAMA, **changes}}) == []
 
 
 def test_a_size_that_is_no_number(here: Path) -> None:
@@ -208,6 +236,8 @@ def test_adapters_of_layers_that_are_not_there(here: Path) -> None:
     (note,) = notes(here, lora={"target_modules": ["q_proj", "query"]})
     assert note.startswith("train.lora.target_modules: query is no linear layer of a block; there")
     assert note.endswith("q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj")
+    (note,) = notes(here, lora={"target_modules": ["query"]})
+    assert note.endswith("down_proj. The job would end with that")
     assert notes(here, lora={"target_modules": "all-linear"}) == []
     assert notes(here, lora={"target_modules": ["self_attn.q_proj"]}) == []
 
