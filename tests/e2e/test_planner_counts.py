@@ -95,6 +95,7 @@ def saved_bytes(config: dict[str, Any], work: Workload, *, compiled: bool = Fals
     kept: dict[int, Any] = {}
     block = list(decoder_blocks(model).values())[-1]
     if compiled:
+        torch._dynamo.reset()  # families share functions, which may be compiled eight times only
         block.compile(fullgraph=True, dynamic=False)
     inner: Any = block._compiled_call_impl if compiled else block.forward
 
