@@ -66,17 +66,18 @@ def watch_command(
         act = watch_job.stop if stop_job else watch_job.start
         click.echo(act(job, watch.scheduler_of("slurm", [])))
         return
+    printer = Printer(none=f"no runs in {runs}")
     if not once:
         known: Known = {}
         choose = partial(chosen_runs, run, runs, told=told, known=known)
-        watch.loop(choose, every_s=every_s, show=Printer(f"no runs in {runs}").show)
+        watch.loop(choose, every_s=every_s, show=printer.show)
         return
     outcomes = watch.settled(chosen_runs(run, runs, told=told))
     if as_json:
         items = [(status.of(o.sight, o.action), o.note) for o in outcomes]
         echo_json([{**item.to_json(), "note": note} for item, note in items])
         return
-    Printer(f"no runs in {runs}").show(outcomes)
+    printer.show(outcomes)
 
 
 @main.command("cancel")

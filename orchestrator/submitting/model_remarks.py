@@ -130,11 +130,11 @@ def _of_targets(config: Config, train: TrainSpec) -> Iterator[str]:
     if shape is None or train.lora is None or isinstance(train.lora.target_modules, str):
         return
     wrong = [n for n in train.lora.target_modules if n.rpartition(".")[2] not in shape.projections]
-    end = " The job would end with that" if len(wrong) == len(train.lora.target_modules) else ""
+    none = len(wrong) == len(train.lora.target_modules)
     for name in wrong:
         yield (
             f"train.lora.target_modules: {name} is no linear layer of a block; there are"
-            f" {', '.join(shape.projections)}{end and '.' + end}"
+            f" {', '.join(shape.projections)}{'. The job would end with that' if none else ''}"
         )
 
 

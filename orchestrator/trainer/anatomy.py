@@ -50,12 +50,6 @@ def _largest_list(model: PreTrainedModel) -> dict[str, nn.Module]:
     return {f"{largest}.{number}": block for number, block in enumerate(lists[largest])}
 
 
-def is_tied(model: PreTrainedModel) -> bool:
-    """Return whether the head and the embedding are one parameter."""
-    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-    return head is not None and head.weight is embedding.weight
-
-
 def ends(model: PreTrainedModel) -> list[nn.Module]:
     """Return the last norm and the head, before them what shares a parameter with the head.
 

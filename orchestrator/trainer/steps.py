@@ -45,7 +45,7 @@ class Steps:
         self._meter = Meter.of(training.model, training.spec, training.world)
         self._first = training.state.step
         self._ranks: dict[str, Any] = {}
-        self._ended = time.perf_counter()
+        self._ended = 0.0  # when the last step ended, by perf_counter
 
     def take(self, *, after: Callable[[int], None]) -> Notice | None:
         """Take steps, calling ``after`` with the number of each.

@@ -1,6 +1,7 @@
 """Runs as a training script sees them, for tests: without torch, and with threads for ranks."""
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -110,3 +111,24 @@ def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[0] ^= 1
     path.write_bytes(data)
+
+
+def refuse(
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    path: Path,
+    number: int,
+    *,
+    while_: Callable[[], bool] = lambda: True,
+) -> list[Path]:
+    """Let ``method`` of ``path`` fail as the system does; return a list of who was refused."""
+    real, refused = getattr(Path, method), []
+
+    def fail(self: Path, *args: Any, **kwargs: Any) -> Any:
+        if self == path and while_():
+            refused.append(self)
+            raise OSError(number, os.strerror(number), str(self))
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, method, fail)
+    return refused

@@ -1,11 +1,8 @@
 """How long a resume waits for what it cannot read."""
 
 import errno
-import os
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -13,7 +10,7 @@ from orchestrator.errors import UnreadError
 from orchestrator.runtime import Notice, resuming
 from orchestrator.runtime.patience import Patience
 
-from .runs import Threads, environment, make_run, save
+from .runs import Threads, environment, make_run, refuse, save
 
 PROBLEM = UnreadError("step-2: data cannot be read")
 
@@ -33,20 +30,6 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
-
-
-def stale(monkeypatch: pytest.MonkeyPatch, path: Path, left: Callable[[], bool]) -> list[Path]:
-    """Let ``path`` be stale while ``left`` says so; return who has looked meanwhile."""
-    real, looked = Path.open, []
-
-    def fail(self: Path, *args: Any, **kwargs: Any) -> Any:
-        if self == path and left():
-            looked.append(self)
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self))
-        return real(self, *args, **kwargs)
-
-    monkeypatch.setattr(Path, "open", fail)
-    return looked
 
 
 def test_it_ends_after_its_time(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +57,9 @@ def test_what_reads_again_is_taken(
     first = make_run(tmp_path)
     save(first, 1)
     path = save(first, 2)
-    looked = stale(monkeypatch, path / "data", lambda: clock.now < 1030)
+    looked = refuse(
+        monkeypatch, "open", path / "data", errno.ESTALE, while_=lambda: clock.now < 1030
+    )
     ranks, env = Threads(world_size), environment(tmp_path, attempt=2)
     look = resuming.Look(again=Patience(60.0, hurry=lambda: False))
     found = ranks.run(lambda rank: resuming.choose(ranks, env, look))
@@ -87,7 +72,7 @@ def test_a_run_is_patient_until_a_notice_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     path = save(make_run(tmp_path), 2)
-    stale(monkeypatch, path / "data", lambda: True)
+    refuse(monkeypatch, "open", path / "data", errno.ESTALE)
     run = make_run(tmp_path, attempt=2)
     notice = Notice("USR2", 1.0, "signal")
     monkeypatch.setattr(run, "noticed", lambda: notice if clock.now >= 1020 else None)

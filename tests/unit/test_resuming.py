@@ -1,7 +1,6 @@
 """Which checkpoint an attempt begins at, and what becomes of those that are of no use."""
 
 import errno
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from orchestrator.checkpoint import Fault
 from orchestrator.errors import CheckpointError
 from orchestrator.runtime import resuming
 
-from .runs import Threads, environment, flip, make_run, read, save
+from .runs import Threads, environment, flip, make_run, read, refuse, save
 
 
 def test_first_attempt_starts_at_zero(tmp_path: Path) -> None:
@@ -167,18 +166,6 @@ def test_nothing_is_quarantined_if_none_loads(tmp_path: Path) -> None:
 # -- what cannot be read is not damaged ---------------------------------------------------------
 
 
-def refusing(path: Path, number: int) -> Callable[[Path], Any]:
-    """Return an `open` that fails for ``path``, as that of a user does who may not read it."""
-    real = Path.open
-
-    def fail(self: Path, *args: Any, **kwargs: Any) -> Any:
-        if self == path:
-            raise OSError(number, "Permission denied" if number == errno.EACCES else "stale")
-        return real(self, *args, **kwargs)
-
-    return fail
-
-
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ESTALE, errno.ETIMEDOUT])
 @pytest.mark.parametrize("name", ["data", "manifest.json"])
 @pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -189,7 +176,7 @@ def test_what_cannot_be_read_ends_the_attempt_and_stays(
     save(first, 1)
     path = save(first, 2)
     ranks, env = Threads(world_size), environment(tmp_path, attempt=2)
-    monkeypatch.setattr(Path, "open", refusing(path / name, number))
+    refuse(monkeypatch, "open", path / name, number)
     found = ranks.run(lambda rank: resuming.choose(ranks, env, resuming.Look()))
     assert all(isinstance(problem, CheckpointError) for problem in found)
     assert all("not set aside" in str(problem) for problem in found)
@@ -205,7 +192,7 @@ def test_a_bad_disk_is_no_reason_to_stand_still(
     first = make_run(tmp_path)
     save(first, 1)
     path = save(first, 2)
-    monkeypatch.setattr(Path, "open", refusing(path / "data", errno.EIO))
+    refuse(monkeypatch, "open", path / "data", errno.EIO)
     found = make_run(tmp_path, attempt=2).resume()
     assert found is not None
     assert found.step == 1
@@ -233,7 +220,7 @@ def test_a_listing_says_what_could_not_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = save(make_run(tmp_path), 1)
-    monkeypatch.setattr(Path, "open", refusing(path / "manifest.json", errno.EACCES))
+    refuse(monkeypatch, "open", path / "manifest.json", errno.EACCES)
     found = checkpoints.inspect(path, step=1)
     assert (found.complete, found.unread) == (False, True)
     assert found.reason == "cannot be read: Permission denied"

@@ -1,9 +1,7 @@
 """A checkpoint that cannot be read is not damaged, and no older one stands in for it."""
 
 import errno
-import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -26,7 +24,7 @@ from orchestrator.runtime import resuming
 from orchestrator.runtime.guard import _report
 from orchestrator.watching.observe import checkpoint_step
 
-from .runs import make_run, read, save
+from .runs import make_run, read, refuse, save
 
 
 @pytest.fixture
@@ -41,18 +39,6 @@ def newest(tmp_path: Path) -> Path:
 def unread(newest: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     refuse(monkeypatch, "stat", newest / "manifest.json", errno.ESTALE)
     return newest
-
-
-def refuse(monkeypatch: pytest.MonkeyPatch, method: str, path: Path, number: int) -> None:
-    """Let ``method`` of ``path`` fail as the system does."""
-    real = getattr(Path, method)
-
-    def fail(self: Path, *args: Any, **kwargs: Any) -> Any:
-        if self == path:
-            raise OSError(number, os.strerror(number), str(self))
-        return real(self, *args, **kwargs)
-
-    monkeypatch.setattr(Path, method, fail)
 
 
 def fsdpq(*args: str | Path) -> tuple[int, str]:
